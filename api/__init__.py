@@ -1,0 +1,14 @@
+"""onnx-egraph: make ONNX transformer models faster by equality saturation."""
+
+from __future__ import annotations
+
+from .egraph.cost import CostModel, NodeCount, Roofline
+from .egraph.errors import EGraphError
+from .egraph.rule import Rule
+from .egraph.saturate import Limits
+from .optimize import Result, saturate_and_extract
+from .report import Report
+
+__all__ = [
+    "CostModel", "EGraphError", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "saturate_and_extract",
+]  # fmt: skip

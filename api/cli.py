@@ -1,0 +1,288 @@
+"""The command line: `onnx-egraph optimize | explain | rules`. Parsing, progress and printing; no more."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from .egraph.errors import EGraphError, OutputError
+from .egraph.saturate import Limits
+from .report import Report
+
+# Plain help and plain tracebacks: the same text on a terminal, in a log and in the README.
+app = typer.Typer(
+    name="onnx-egraph",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    no_args_is_help=True,
+)
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="The ONNX file to read.")
+]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Demand equal numbers in rows that a mask hides entirely, too.")
+]
+DisableOption = Annotated[
+    list[str] | None, typer.Option("--disable", metavar="RULE", help="Leave a rule out. Repeatable.")
+]
+TargetOption = Annotated[str, typer.Option(metavar="NAME", help="Where the model will run.")]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=VALUES",
+        help="Sizes of a symbolic dimension to compute costs at, e.g. seq=1,512. Repeatable.",
+    ),
+]
+IterationsOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Stop saturation after N rounds.")
+]
+TuplesOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Stop saturation when the e-graph has N tuples.")
+]
+TimeOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0.001, help="Stop by the clock; such a result may not be reproducible."
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
+
+
+def main() -> None:
+    """Entry point of the console script. Exit status: 0 done, 1 an error it knows, 2 wrong usage."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names in a model may hold any character, and the console may know few of them.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app()
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"onnx-egraph {importlib.metadata.version('onnx-egraph')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Equality saturation for ONNX models."""
+
+
+@app.command()
+def optimize(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="The file to write.")],
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Run both models and compare their numbers.")
+    ] = True,
+    strict: StrictOption = False,
+    disable: DisableOption = None,
+    target: TargetOption = "cpu",
+    dim: DimOption = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Also write the report, as JSON.")
+    ] = None,
+    iterations: IterationsOption = None,
+    max_tuples: TuplesOption = None,
+    time_limit: TimeOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Optimise MODEL, compare the numbers of both models, write OUT, and say what was fused."""
+    from . import saturate_and_extract
+
+    dims = parse_dims(dim)
+    refuse_overwrite("--output", output, model)
+    if report is not None:
+        refuse_overwrite("--report", report, model, output)
+    with known_errors(), progress_on_stderr(quiet) as progress:
+        for path in (output, report):
+            require_folder(path)
+        result = saturate_and_extract(
+            model,
+            disable=tuple(disable or ()),
+            target=target,
+            dims=dims,
+            limits=limits(iterations, max_tuples, time_limit),
+            strict=strict,
+            verify=verify,
+            progress=progress,
+        )
+        progress(f"writing {output}")
+        result.save(output)
+        if report is not None:
+            write_text(report, result.report.to_json())
+    if not quiet:
+        typer.echo(result.report.text())
+        typer.echo(f"wrote {output}")
+
+
+@app.command()
+def explain(
+    model: ModelArgument,
+    node: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what concerns this node of the result, or names it.")
+    ] = None,
+    strict: StrictOption = False,
+    disable: DisableOption = None,
+    target: TargetOption = "cpu",
+    dim: DimOption = None,
+    iterations: IterationsOption = None,
+    max_tuples: TuplesOption = None,
+    time_limit: TimeOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Say what would be fused in MODEL and by which rules, and what would not and why. Writes nothing."""
+    from . import saturate_and_extract
+
+    dims = parse_dims(dim)
+    with known_errors(), progress_on_stderr(quiet) as progress:
+        result = saturate_and_extract(
+            model,
+            disable=tuple(disable or ()),
+            target=target,
+            dims=dims,
+            limits=limits(iterations, max_tuples, time_limit),
+            strict=strict,
+            progress=progress,
+        )
+    for line in explanation(result.report, node):
+        typer.echo(line)
+
+
+@app.command()
+def rules(
+    contract: Annotated[
+        bool, typer.Option("--contract", help="Also print each rule's numeric contract and what it assumes.")
+    ] = False,
+) -> None:
+    """List the rules: name and law, which is an equation over arrays."""
+    from .rules import ALL
+
+    names = max(len(rule.name) for rule in ALL)
+    for rule in ALL:
+        promise = ", assumes ".join([rule.contract, *rule.assumes])
+        typer.echo(f"{rule.name:{names}}  {rule.law}" + (f"  [{promise}]" if contract else ""))
+
+
+def parse_dims(options: list[str] | None) -> dict[str, int | list[int]] | None:
+    """`["batch=1", "seq=1,512"]` as `{"batch": 1, "seq": [1, 512]}`; None when there are none.
+
+    The name is all before the last "=", since a model may name a dimension anything.
+    Raises typer.BadParameter for anything but positive integers, and for a name given twice.
+    """
+    if not options:
+        return None
+    dims: dict[str, int | list[int]] = {}
+    for option in options:
+        name, equals, text = option.rpartition("=")
+        values = [int(v) if v.strip().isdecimal() else 0 for v in text.split(",")]
+        if not equals or not name or min(values) < 1:
+            raise typer.BadParameter(
+                f"{option!r} is not NAME=VALUES, such as batch=1 or seq=1,512", param_hint="--dim"
+            )
+        if name in dims:
+            raise typer.BadParameter(
+                f"{name!r} is given twice; write {name}=1,2 for two sizes", param_hint="--dim"
+            )
+        dims[name] = values[0] if len(values) == 1 else values
+    return dims
+
+
+def explanation(report: Report, node: str | None) -> Iterator[str]:
+    """One line per fused operator with the rules that led to it, and per near miss with its reason.
+
+    `node` keeps the fused operator of that name, and the near misses that mention it.
+    """
+    fused = [f for f in report.fused if node in (None, f.node)]
+    missed = [m for m in report.missed if node is None or node in m]
+    for f in fused:
+        yield f"fused: {f.node}: {f.op} by {', '.join(f.rules)}"
+    yield from (f"not fused: {m}" for m in missed)
+    if not fused and not missed:
+        yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"
+    if report.unchanged:
+        yield f"unchanged: {report.unchanged}"
+    yield from (f"assumes: {a}" for a in report.assumptions)
+
+
+def limits(iterations: int | None, tuples: int | None, seconds: float | None) -> Limits | None:
+    """The library's defaults with the given ones replaced; None when none is given."""
+    if iterations is None and tuples is None and seconds is None:
+        return None
+    default = Limits()
+    return Limits(iterations or default.iterations, tuples or default.tuples, seconds or default.seconds)
+
+
+def refuse_overwrite(option: str, path: Path, *others: Path) -> None:
+    """Raises typer.BadParameter if `path` is one of `others`, through whatever link."""
+    for other in others:
+        same = path.samefile(other) if path.exists() and other.exists() else path.resolve() == other.resolve()
+        if same:
+            raise typer.BadParameter(f"{path} would overwrite {other}", param_hint=option)
+
+
+def require_folder(path: Path | None) -> None:
+    """Raises OutputError if `path` cannot become a file: better said before the work than after it."""
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise OutputError(f"cannot write {path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise OutputError(f"cannot write {path}: the folder {path.parent} is not writable")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file that is either complete or absent. Raises OutputError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def known_errors() -> Iterator[None]:
+    """An EGraphError becomes one line on stderr and exit status 1. Anything else is a bug: a traceback."""
+    try:
+        yield
+    except EGraphError as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(1) from error
+
+
+@contextlib.contextmanager
+def progress_on_stderr(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A function to call with the name of each stage: one live line on a terminal, else a line per stage."""
+    if quiet:
+        yield lambda stage: None
+        return
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("starting") as status:
+            # Text, because a name in brackets would be read as markup.
+            yield lambda stage: status.update(Text(stage))
+        return
+    start = time.monotonic()
+    yield lambda stage: typer.echo(f"{time.monotonic() - start:7.2f} s  {stage}", err=True)

@@ -1,0 +1,246 @@
+"""saturate_and_extract: read, saturate, extract, write back, and say what happened."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir as ir
+
+from .egraph.cost import CostModel, Roofline
+from .egraph.errors import ModelError, VerificationError
+from .egraph.extract import extract
+from .egraph.rule import Rule, select
+from .egraph.saturate import Engine, Frozen, Limits, Row
+from .egraph.target import Target
+from .egraph.target import target as find_target
+from .lowering.emit import FUSED, MICROSOFT
+from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
+from .lowering.opsets import can_raise
+from .lowering.price import Pricer, references
+from .lowering.reader import Reading, read
+from .lowering.save import save
+from .lowering.shapes import Shapes, infer
+from .lowering.verify import verify as compare
+from .lowering.writer import Names, Writer
+from .report import Fused, Report
+from .rules import ALL
+
+Progress = Callable[[str], None]
+Dims = Mapping[str, int | Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The optimised model, of the same kind as the input (a path gives an onnx_ir.Model), and the report."""
+
+    model: ir.Model | onnx.ModelProto
+    report: Report
+    _ir: ir.Model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model atomically, its external data beside it. Raises OutputError."""
+        save(self._ir, path)
+
+
+def saturate_and_extract(
+    model: Source,
+    *,
+    rules: Iterable[Rule] | None = None,
+    disable: Iterable[str] = (),
+    cost: CostModel | None = None,
+    target: str | Target = "cpu",
+    dims: Dims | None = None,
+    limits: Limits | None = None,
+    strict: bool = False,
+    verify: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """The cheapest model equal to `model` that the rules prove and the target runs.
+
+    model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied nor loaded
+    when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules to leave out.
+    cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims: reference sizes of symbolic
+    dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating; the best graph so far is returned.
+    strict: keep the values of fully masked rows, too. verify: run both models and raise VerificationError, naming the
+    rule, if they differ.
+
+    Raises ModelError (the input cannot be read), RuleError (a rule name is unknown), UnsoundMerge (a rule contradicts
+    the facts), TargetError, VerificationError.
+    """
+    tell = progress or (lambda stage: None)
+    run = _Run(
+        select(ALL if rules is None else rules, disable), cost or Roofline(),
+        find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell,
+    )  # fmt: skip
+    tell("reading")
+    with run.timed("read"):
+        loaded = load(model)
+    result = run.optimise(loaded)
+    if verify:
+        with run.timed("verify"):
+            _verified(run, model, result)
+    return result
+
+
+class _Run:
+    """One call: its settings, and the report as it grows."""
+
+    def __init__(
+        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress
+    ) -> None:
+        self.rules, self.cost, self.target, self.dims, self.limits, self.tell = rules, cost, target, dims, limits, tell
+        self.report = Report()
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        begin = time.process_time()
+        yield
+        self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
+
+    def optimise(self, loaded: Loaded) -> Result:
+        model, report = loaded.model, self.report
+        report.opset, report.nodes_before = loaded.opset, _count(model)
+        original = model.clone()
+        if loaded.opset < OLDEST_OPSET:
+            report.unchanged = f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
+            report.nodes_after = report.nodes_before
+            return self._result(original, loaded.kind)
+        self.tell("inferring shapes")
+        with self.timed("shapes"):
+            lift_constants(model)
+            shapes = infer(model)
+        names = Names.of(model)
+        changed = False
+        for graph in _inner_first(model.graph):
+            changed |= self._graph(model, graph, shapes, names, loaded.opset)
+        report.nodes_after = _count(model)
+        if not changed:
+            report.unchanged = report.unchanged or "no rule leads to a cheaper graph"
+            report.nodes_after = report.nodes_before
+            return self._result(original, loaded.kind)
+        return self._result(model, loaded.kind)
+
+    def _result(self, model: ir.Model, kind: str) -> Result:
+        given = ir.to_proto(model) if kind == "proto" else model
+        return Result(given, self.report, model)
+
+    def _graph(self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int) -> bool:
+        """Optimise one graph in place; False if it was left as it is."""
+        report = self.report
+        self.tell("building the e-graph")
+        with self.timed("encode"):
+            reading = read(graph, shapes, opset)
+            engine = Engine(self.rules, self.target)
+            engine.load(reading.terms)
+        with self.timed("saturate"):
+            saturation = engine.saturate(self.limits, self.tell)
+        self.tell("extracting")
+        with self.timed("freeze"):
+            frozen = engine.freeze()
+        with self.timed("price"):
+            pricer = Pricer(
+                frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops,
+                lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted),
+            )  # fmt: skip
+            nodes, rows = pricer.enodes()
+        with self.timed("extract"):
+            roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
+            found = extract(nodes, roots)
+        choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
+        raised = any(rows[k] < 0 for k in found.choice.values())
+        before = _original_cost(frozen, reading, pricer)
+        report.cost_before, report.cost_after = report.cost_before + before, report.cost_after + found.cost
+        report.extraction, report.gap = "; ".join(filter(None, [found.method, found.message])), max(report.gap, found.gap)
+        for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
+            report.egraph[key] += n
+        report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
+        if not saturation.complete:
+            report.stop = saturation.stop
+        old = original_rows(frozen, reading)
+        if all(r in old for r in choice.values()) and _printed(choice) == graph.num_nodes():
+            return False
+        with self.timed("write"):
+            written = Writer(reading, frozen, choice, names, 23 if raised else opset, engine.extra_ops).write()
+            if raised:
+                model.graph.opset_imports[""] = report.opset = 23
+            for n in graph:
+                if n.domain and n.domain not in model.graph.opset_imports:
+                    model.graph.opset_imports[n.domain] = 1
+        assumed: set[str] = set(report.assumptions)
+        for c, r in choice.items():
+            by = sorted(frozen.why.get(c, ()))
+            assumed.update(a for k in by for a in self.rules[k].assumes)
+            if r in old or r.op not in FUSED and r.op not in engine.extra_ops:
+                continue
+            for n in written.nodes.get(c, ()):
+                report.fused.append(
+                    Fused(n.name or "", FUSED.get(r.op, n.op_type), graph.name or "", tuple(self.rules[k].name for k in by))
+                )
+        report.assumptions = sorted(assumed)
+        return True
+
+
+def _count(model: ir.Model) -> int:
+    return sum(g.num_nodes() for g in model.graphs())
+
+
+def _inner_first(graph: ir.Graph) -> list[ir.Graph]:
+    """The graph's bodies, innermost first, then the graph itself."""
+    found: list[ir.Graph] = []
+    for node in graph:
+        for a in node.attributes.values():
+            if a.type == ir.AttributeType.GRAPH:
+                found += _inner_first(a.as_graph())
+            elif a.type == ir.AttributeType.GRAPHS:
+                for g in a.as_graphs():
+                    found += _inner_first(g)
+    return [*found, graph]
+
+
+def _printed(choice: Mapping[int, Row]) -> int:
+    quiet = {"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"}
+    return sum(r.op not in quiet for r in choice.values())
+
+
+def original_rows(frozen: Frozen, reading: Reading) -> set[Row]:
+    """The e-nodes the reader made, as they stand after saturation."""
+    terms, found = reading.terms, set()
+    vectors = {k: v for v, k in terms.vectors.items()}
+    for name, rows in terms.rows.items():
+        sorts = terms.ops[name].sorts
+        for out, *args in rows:
+            children = tuple(frozen.cell(s, a) for s, a in zip(sorts, args, strict=True) if s in ("T", "TL", "Nd"))
+            attrs = tuple(
+                vectors[a] if s == "IV" else float(a) if s == "f64" else a
+                for s, a in zip(sorts, args, strict=True) if s not in ("T", "TL", "Nd")
+            )  # fmt: skip
+            found.add(Row(frozen.cell(terms.ops[name].out, out), name, children, attrs))
+    return found
+
+
+def _original_cost(frozen: Frozen, reading: Reading, pricer: Pricer) -> int:
+    """What the graph costs as it was read."""
+    cheapest: dict[int, int] = {}
+    for r in original_rows(frozen, reading):
+        cost = pricer.cost(r)
+        cheapest[r.cls] = min(cheapest.get(r.cls, cost), cost)
+    return sum(cheapest.values())
+
+
+def _verified(run: _Run, model: Source, result: Result) -> None:
+    run.tell("verifying")
+    outcome = compare(model if not isinstance(model, os.PathLike) else os.fspath(model), result._ir, dims=run.dims)
+    if outcome.skipped:
+        run.report.verification = f"not possible: {outcome.skipped}"
+    elif not outcome.ok:
+        raise VerificationError(f"the optimised model differs: {outcome.mismatches[0]}")
+    else:
+        run.report.verification = f"{outcome.runs} runs agree, largest difference {outcome.max_abs:.2g}"
+
+
+__all__ = ["Dims", "ModelError", "Progress", "Result", "saturate_and_extract"]

@@ -1,0 +1,77 @@
+"""What was done to a model and why: an object, a text and JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A fused operator in the result: its node, the operator, the graph it is in, and the rules that led to it."""
+
+    node: str
+    op: str
+    graph: str
+    rules: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Report:
+    """`times` are CPU seconds per stage; costs are picoseconds at the reference sizes."""
+
+    fused: list[Fused] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    nodes_before: int = 0
+    nodes_after: int = 0
+    cost_before: int = 0
+    cost_after: int = 0
+    gap: float = 0.0
+    extraction: str = ""
+    egraph: dict[str, int] = field(default_factory=lambda: {"tuples": 0, "classes": 0, "nodes": 0, "iterations": 0})
+    stop: str = "saturated"
+    unchanged: str = ""
+    opset: int = 0
+    times: dict[str, float] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    verification: str = ""
+    dropped: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Fused operators by type."""
+        return dict(sorted(Counter(f.op for f in self.fused).items()))
+
+    def to_json(self) -> str:
+        return json.dumps({**dataclasses.asdict(self), "counts": self.counts()}, indent=1, sort_keys=True)
+
+    def text(self) -> str:
+        """The report as plain lines."""
+        lines = [f"nodes: {self.nodes_before} -> {self.nodes_after}"]
+        if self.unchanged:
+            lines.append(f"unchanged: {self.unchanged}")
+        for op, n in self.counts().items():
+            lines.append(f"fused: {n} x {op}")
+            seen: Counter[tuple[str, ...]] = Counter(f.rules for f in self.fused if f.op == op)
+            lines += [f"    {k} by {', '.join(rules)}" for rules, k in sorted(seen.items(), key=lambda i: (-i[1], i[0]))]
+        lines += [f"not fused: {m}" for m in self.missed]
+        lines += [f"dropped: {d}" for d in self.dropped]
+        if self.cost_before:
+            saved = 1 - self.cost_after / self.cost_before
+            lines.append(f"predicted cost: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
+        e = self.egraph
+        lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
+                     f" {self.stop} after {e['iterations']} iterations")  # fmt: skip
+        if self.extraction:
+            lines.append(f"extraction: {self.extraction}, optimality gap {self.gap:.2%}")
+        lines += [f"assumes: {a}" for a in self.assumptions]
+        if self.verification:
+            lines.append(f"verification: {self.verification}")
+        if self.times:
+            lines.append("CPU seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.times.items()))
+        return "\n".join(lines)
+
+
+def _us(picoseconds: int) -> str:
+    return f"{picoseconds / 1e6:,.1f} us"

@@ -1,0 +1,39 @@
+"""The exception tree. Every error a caller may meet is an EGraphError with a one-line message."""
+
+from __future__ import annotations
+
+
+class EGraphError(Exception):
+    """Base of all errors raised on purpose. The message names the node, op, opset or file, and what to do."""
+
+
+class ModelError(EGraphError):
+    """The input model cannot be read: truncated, cyclic, external data missing or outside the model's folder."""
+
+
+class UnsupportedOp(ModelError):
+    """A node or opset that cannot be carried through, not even as an opaque term."""
+
+
+class RuleError(EGraphError):
+    """A rule is ill-formed (unbound variable, wrong sort), or a rule name given by the caller does not exist."""
+
+
+class UnsoundMerge(EGraphError):
+    """Two different facts (dtype, rank, dim, value) met in one e-class: the rule named in the message is false."""
+
+
+class ExtractionError(EGraphError):
+    """No finite term exists for a root e-class."""
+
+
+class TargetError(EGraphError):
+    """An unknown execution target."""
+
+
+class VerificationError(EGraphError):
+    """The optimised model's numbers differ from the original's."""
+
+
+class OutputError(EGraphError):
+    """The result cannot be written where the caller asked."""

@@ -1,0 +1,219 @@
+"""Facts of terms as an egglog program: sorts, constructors, and the laws that derive dtype, rank, dims and elements.
+
+The reader seeds the facts of every value of the model; these laws only have to serve the terms that rules create, and
+they never contradict a seed unless a rule is false: then egglog refuses the merge and `saturate.py` names the rule.
+Dimensions are indexed from the end. `elem` gives the elements of small integer tensors as dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .dtypes import BOOL, INT64
+from .ops import LIST, NODE, OPS, TENSOR, Op
+
+MAX_RANK = 8
+
+HEADER = f"""
+(sort T) (sort TL) (sort Nd) (sort Dim) (sort IV (Vec i64))
+(constructor V (i64) T :unextractable)
+(constructor VL (i64) TL :unextractable)
+(constructor VN (i64) Nd :unextractable)
+(constructor DNum (i64) Dim)
+(constructor DSym (i64) Dim)
+(function iv (i64) IV :no-merge)
+(function dtype (T) i64 :no-merge)
+(function rank (T) i64 :no-merge)
+(function len (T) i64 :no-merge)
+(function fval (T) f64 :no-merge)
+(constructor dim (T i64) Dim :unextractable)
+(constructor elem (T i64) Dim :unextractable)
+(relation const (T))
+(relation doubled (T i64))
+(relation irange (T i64 i64 i64))
+(relation source (Dim T i64))
+(relation sized (Dim))
+(relation supported (String i64))
+(relation idx (i64))
+(relation why (T i64))
+(ruleset lower) (ruleset facts)
+{" ".join(f"(idx {i})" for i in range(MAX_RANK))}
+"""
+
+
+def prelude(extra: Iterable[Op] = ()) -> str:
+    """The program every e-graph starts with; `extra` are terms declared by the caller's rules."""
+    ops = [*OPS.values(), *extra]
+    lines = [HEADER]
+    for op in ops:
+        cost = " :unextractable" if op.marker else ""
+        lines.append(f"(constructor {op.name} ({' '.join(op.sorts)}) {op.out}{cost})")
+        if op.commutative:
+            lines.append(f"(relation sym-{op.name} (T T T))")
+            lines.append(
+                f"(rule ((= o ({op.name} x y))) ((sym-{op.name} o x y) (sym-{op.name} o y x))"
+                f' :ruleset facts :name "sym-{op.name}")'
+            )
+    for op in ops:
+        lines += [f'(rule ({body}) ({action}) :ruleset facts :name "{name}")' for name, body, action in _laws(op)]
+    lines += [f'(rule ({b}) ({a}) :ruleset facts :name "{n}")' for n, b, a in _general()]
+    return "\n".join(lines)
+
+
+Law = tuple[str, str, str]  # name, body, action
+
+
+def _general() -> list[Law]:
+    return [
+        ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
+        ("sized-number", "(= d (DNum a))", "(sized d)"),
+        ("sized-symbol", "(source d g i)", "(sized d)"),
+        ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
+        ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
+    ]
+
+
+def _laws(op: Op) -> list[Law]:
+    names = [f"a{i}" for i in range(len(op.operands))]
+    term = f"(= o ({op.name} {' '.join(names)}))"
+    tensors = [n for n, s in zip(names, op.sorts, strict=True) if s == TENSOR]
+    laws: list[Law] = []
+
+    def law(tag: str, body: str, action: str) -> None:
+        laws.append((f"{tag}-{op.name}", f"{term} {body}".rstrip(), action))
+
+    if op.dtype == "first" and tensors and op.out == TENSOR:
+        law("dtype", f"(= t (dtype {tensors[0]}))", "(set (dtype o) t)")
+    elif op.dtype == "second":
+        law("dtype", f"(= t (dtype {tensors[1]}))", "(set (dtype o) t)")
+    elif op.dtype == "cast":
+        law("dtype", "", f"(set (dtype o) {names[-1]})")
+    elif op.dtype == "list":
+        laws.append((f"dtype-{op.name}", f"(= o ({op.name} (Cons x l) a)) (= t (dtype x))", "(set (dtype o) t)"))
+    elif op.dtype in ("bool", "int64"):
+        law("dtype", "", f"(set (dtype o) {BOOL if op.dtype == 'bool' else INT64})")
+    shape = SHAPES.get(op.shape)
+    if shape is not None and op.out not in (LIST, NODE):
+        for i, (body, action) in enumerate(shape):
+            for k, n in enumerate(names):
+                body, action = body.replace(f"${k}", n), action.replace(f"${k}", n)
+            law(f"shape{i}", body, action)
+    return laws
+
+
+#: Shape laws by name, as (body, action): `o` is the term, $0, $1, ... its operands.
+SHAPES: dict[str, list[tuple[str, str]]] = {
+    "same": [
+        ("(= r (rank $0))", "(set (rank o) r)"),
+        ("(= d (dim $0 i))", "(union (dim o i) d)"),
+    ],
+    "broadcast": [
+        ("(= r (rank $0)) (= q (rank $1))", "(set (rank o) (max r q))"),
+        ("(= d (dim $0 i)) (= d (dim $1 i))", "(union (dim o i) d)"),
+        ("(= (DNum 1) (dim $0 i)) (= d (dim $1 i))", "(union (dim o i) d)"),
+        ("(= (DNum 1) (dim $1 i)) (= d (dim $0 i))", "(union (dim o i) d)"),
+        ("(= (DNum k) (dim $0 i)) (> k 1)", "(union (dim o i) (DNum k))"),
+        ("(= (DNum k) (dim $1 i)) (> k 1)", "(union (dim o i) (DNum k))"),
+        ("(= q (rank $1)) (= d (dim $0 i)) (< i (- 0 q))", "(union (dim o i) d)"),
+        ("(= q (rank $0)) (= d (dim $1 i)) (< i (- 0 q))", "(union (dim o i) d)"),
+    ],
+    "matmul": [
+        ("(= r (rank $0)) (= q (rank $1)) (>= r 2) (>= q 2)", "(set (rank o) (max r q))"),
+        ("(= q (rank $1)) (>= q 2) (= d (dim $0 -2))", "(union (dim o -2) d)"),
+        ("(= r (rank $0)) (>= r 2) (= d (dim $1 -1))", "(union (dim o -1) d)"),
+        ("(= d (dim $0 i)) (= d (dim $1 i)) (< i -2)", "(union (dim o i) d)"),
+        ("(= q (rank $1)) (= d (dim $0 i)) (< i -2) (< i (- 0 q))", "(union (dim o i) d)"),
+        ("(= q (rank $0)) (= d (dim $1 i)) (< i -2) (< i (- 0 q))", "(union (dim o i) d)"),
+    ],
+    "transpose": [
+        ("", "(set (rank o) (vec-length $1))"),
+        (
+            "(idx j) (< j (vec-length $1)) (= i (- (vec-get $1 j) (vec-length $1))) (= d (dim $0 i))",
+            "(union (dim o (- j (vec-length $1))) d)",
+        ),
+    ],
+    "reshape": [
+        ("(= n (len $1))", "(set (rank o) n)"),
+        ("(= n (len $1)) (= (DNum k) (elem $1 j)) (> k 0)", "(union (dim o (- j n)) (DNum k))"),
+        (
+            "(= n (len $1)) (= (DNum 0) (elem $1 j)) (= r (rank $0)) (= d (dim $0 (- j r)))",
+            "(union (dim o (- j n)) d)",
+        ),
+        (
+            "(= 3 (len $1)) (= 4 (rank $0)) (= (DNum 0) (elem $1 0)) (= (DNum 0) (elem $1 1)) (= (DNum -1) (elem $1 2))"
+            " (= (DNum h) (dim $0 -1)) (= (DNum k) (dim $0 -2))",
+            "(union (dim o -1) (DNum (* h k)))",
+        ),
+    ],
+    "expand": [
+        ("(= n (len $1)) (= r (rank $0))", "(set (rank o) (max n r))"),
+        ("(= n (len $1)) (= (DNum 1) (elem $1 j)) (= d (dim $0 (- j n)))", "(union (dim o (- j n)) d)"),
+        ("(= n (len $1)) (= d (elem $1 j)) (= (DNum 1) (dim $0 (- j n)))", "(union (dim o (- j n)) d)"),
+        ("(= n (len $1)) (= d (elem $1 j)) (= d (dim $0 (- j n)))", "(union (dim o (- j n)) d)"),
+        ("(= n (len $1)) (= r (rank $0)) (= d (elem $1 j)) (< (- j n) (- 0 r))", "(union (dim o (- j n)) d)"),
+    ],
+    "unsqueeze": [
+        ("(= r (rank $0))", "(set (rank o) (+ r 1))"),
+        ("", "(union (dim o $1) (DNum 1))"),
+        ("(= d (dim $0 i)) (> i $1)", "(union (dim o i) d)"),
+        ("(= d (dim $0 i)) (<= i $1)", "(union (dim o (- i 1)) d)"),
+    ],
+    "squeeze": [
+        ("(= r (rank $0))", "(set (rank o) (- r 1))"),
+        ("(= d (dim $0 i)) (> i $1)", "(union (dim o i) d)"),
+        ("(= d (dim $0 i)) (< i $1)", "(union (dim o (+ i 1)) d)"),
+    ],
+    "slice": [
+        ("(= r (rank $0))", "(set (rank o) r)"),
+        ("(= d (dim $0 i)) (!= i $3)", "(union (dim o i) d)"),
+    ],
+    "slicec": [
+        ("(= r (rank $0))", "(set (rank o) r)"),
+        ("(= d (dim $0 i)) (!= i $1)", "(union (dim o i) d)"),
+        ("", "(union (dim o $1) (DNum (/ (+ (- $3 $2) (- $4 1)) $4)))"),
+    ],
+    "gather": [
+        ("(= r (rank $0)) (= q (rank $1))", "(set (rank o) (+ q (- r 1)))"),
+        ("(= d (dim $0 i)) (> i $2)", "(union (dim o i) d)"),
+        ("(= q (rank $1)) (= d (dim $0 i)) (< i $2)", "(union (dim o (+ i (- 1 q))) d)"),
+        ("(= d (dim $1 i))", "(union (dim o (+ i (+ $2 1))) d)"),
+    ],
+    "concat": [
+        ("(= $0 (Cons x l)) (= r (rank x))", "(set (rank o) r)"),
+        ("(= $0 (Cons x l)) (= d (dim x i)) (!= i $1)", "(union (dim o i) d)"),
+        (
+            "(= $0 (Cons x (Cons y (Nil)))) (= (DNum m) (dim x $1)) (= (DNum n) (dim y $1))",
+            "(union (dim o $1) (DNum (+ m n)))",
+        ),
+        (
+            "(= $0 (Cons x (Cons y (Cons z (Nil))))) (= (DNum m) (dim x $1)) (= (DNum n) (dim y $1))"
+            " (= (DNum p) (dim z $1))",
+            "(union (dim o $1) (DNum (+ m (+ n p))))",
+        ),
+        ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= m (len x)) (= n (len y))", "(set (len o) (+ m n))"),
+        ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= d (elem x i))", "(union (elem o i) d)"),
+        ("(= $0 (Cons x (Cons y (Nil)))) (= m (len x)) (= d (elem y i))", "(union (elem o (+ m i)) d)"),
+    ],
+    "reduce": [
+        ("(= 1 $2) (= r (rank $0))", "(set (rank o) r)"),
+        ("(= 1 $2) (= $1 (vec-of -1))", "(union (dim o -1) (DNum 1))"),
+        ("(= 1 $2) (= $1 (vec-of -1)) (= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
+    ],
+    "wide": [
+        ("(= r (rank $0))", "(set (rank o) r)"),
+        ("(= d (dim $0 i)) (!= i -1)", "(union (dim o i) d)"),
+        ("(= (DNum h) (dim $0 -1))", "(union (dim o -1) (DNum (* 2 h)))"),
+    ],
+    "scalar": [("", "(set (rank o) 0) (set (fval o) $0) (const o)")],
+    "ints": [
+        ("", "(set (rank o) 1) (set (len o) (vec-length $0)) (union (dim o -1) (DNum (vec-length $0))) (const o)"),
+        ("(idx j) (< j (vec-length $0))", "(union (elem o j) (DNum (vec-get $0 j)))"),
+    ],
+    "int0": [("", "(set (rank o) 0) (set (len o) 1) (union (elem o 0) (DNum $0)) (const o)")],
+    "dimt": [("", "(set (rank o) 1) (set (len o) 1) (union (dim o -1) (DNum 1)) (union (elem o 0) $0)")],
+    "shapeof": [
+        ("", "(set (rank o) 1) (set (len o) (- $2 $1)) (union (dim o -1) (DNum (- $2 $1)))"),
+        ("(= d (dim $0 i)) (>= i $1) (< i $2)", "(union (elem o (- i $1)) d)"),
+    ],
+    "range": [("", "(set (rank o) 1)")],
+}

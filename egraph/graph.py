@@ -1,0 +1,140 @@
+"""A graph of terms, ready to be loaded: rows per constructor and the facts known of each value.
+
+Built by the reader, and by the rule checker from samples. Every term gets an integer id; equal terms get equal ids.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
+
+
+@dataclass(slots=True)
+class TermGraph:
+    """`add` makes terms, the other methods state facts. `roots` are the ids that must be extracted."""
+
+    ops: dict[str, Op] = field(default_factory=lambda: dict(OPS))
+    rows: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+    facts: dict[str, list[tuple[Any, ...]]] = field(default_factory=lambda: defaultdict(list))
+    vectors: dict[tuple[int, ...], int] = field(default_factory=dict)
+    symbols: dict[str, int] = field(default_factory=dict)
+    roots: list[int] = field(default_factory=list)
+    _ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _count: int = 0
+
+    def fresh(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def add(self, name: str, *args: Any, into: int | None = None) -> int:
+        """The id of term `name(*args)`: tensor operands are ids, lists are sequences of ids, vectors are sequences.
+
+        With `into`, the term is stated to be equal to that id (a second spelling of one value).
+        """
+        sorts = self.ops[name].sorts
+        values = tuple(
+            self._list(a) if s == LIST else self.vector(a) if s == INTS else a for a, s in zip(args, sorts, strict=True)
+        )
+        key = (name, *values)
+        known = self._ids.get(key)
+        if known is None or (into is not None and known != into):
+            known = self.fresh() if into is None else into
+            self._ids[key] = known
+            self.rows[name].append((known, *values))
+        return known
+
+    def _list(self, items: Sequence[int]) -> int:
+        key: tuple[Any, ...] = ("list", *items)
+        if key not in self._ids:
+            if items:
+                tail = self._list(items[1:])
+                self._ids[key] = self.fresh()
+                self.rows["Cons"].append((self._ids[key], items[0], tail))
+            else:
+                self._ids[key] = self.fresh()
+                self.rows["Nil"].append((self._ids[key],))
+        return self._ids[key]
+
+    def vector(self, values: Sequence[int]) -> int:
+        return self.vectors.setdefault(tuple(values), len(self.vectors))
+
+    def symbol(self, name: str) -> int:
+        return self.symbols.setdefault(name, len(self.symbols))
+
+    def state(self, fact: str, *args: Any) -> None:
+        """A fact of a value: dtype, rank, len, fval, const, doubled, irange."""
+        self.facts[fact].append(args)
+
+    def dims(self, value: int, dims: Sequence[int | str]) -> None:
+        """rank and every dimension of a value; strings are symbols."""
+        self.state("rank", value, len(dims))
+        for i, d in enumerate(dims):
+            self.dim("dim", value, i - len(dims), d)
+
+    def elements(self, value: int, elems: Sequence[int | str]) -> None:
+        """len and every element of an integer vector or scalar."""
+        self.state("len", value, len(elems))
+        for i, d in enumerate(elems):
+            self.dim("elem", value, i, d)
+
+    def dim(self, fact: str, value: int, index: int, d: int | str) -> None:
+        self.facts[f"{fact}-{'num' if isinstance(d, int) else 'sym'}"].append(
+            (value, index, d if isinstance(d, int) else self.symbol(d))
+        )
+
+    def source(self, symbol: str, value: int, axis: int) -> None:
+        """Graph input `value` has the dimension `symbol` at `axis` (counted from the end)."""
+        self.facts["source"].append((value, axis, self.symbol(symbol)))
+
+    def lowering(self, folder: str) -> list[str]:
+        """Write the rows as TSV files into `folder`; the egglog commands that load them."""
+        text = [f"(set (iv {k}) ({'vec-of' if v else 'vec-empty'} {' '.join(map(str, v))}))" for v, k in
+                self.vectors.items()]  # fmt: skip
+        for name, rows in self.rows.items():
+            op = self.ops[name]
+            columns = ["i64" if s != "f64" else "f64" for s in op.sorts]
+            names = [f"a{i}" for i in range(len(op.sorts))]
+            wrap = {TENSOR: "(V {})", LIST: "(VL {})", NODE: "(VN {})"}
+            vectors = " ".join(f"(= v{n} (iv {n}))" for n, s in zip(names, op.sorts, strict=True) if s == INTS)
+            args = [
+                f"v{n}" if s == INTS else wrap.get(s, "{}").format(n) for n, s in zip(names, op.sorts, strict=True)
+            ]
+            head = wrap[op.out].format("o")
+            text += self._input(folder, f"t-{name}", ["i64", *columns], rows)
+            text.append(
+                f"(rule ((t-{name} o {' '.join(names)}) {vectors}) ((union {head} ({name} {' '.join(args)})))"
+                f" :ruleset lower)"
+            )
+        for name, (columns, action) in FACT_ACTIONS.items():
+            if self.facts.get(name):
+                text += self._input(folder, f"f-{name}", columns, self.facts[name])
+                text.append(f"(rule ((f-{name} {' '.join('abcd'[: len(columns)])})) ({action}) :ruleset lower)")
+        return text
+
+    @staticmethod
+    def _input(folder: str, relation: str, columns: list[str], rows: list[tuple[Any, ...]]) -> list[str]:
+        path = f"{folder}/{relation}.tsv"
+        with open(path, "w") as f:
+            f.write("\n".join("\t".join(map(str, r)) for r in rows) + "\n")
+        return [f"(relation {relation} ({' '.join(columns)}))", f'(input {relation} "{path}")']
+
+
+#: fact -> (columns, what it states); a, b, c, d are the columns.
+FACT_ACTIONS: dict[str, tuple[list[str], str]] = {
+    "dtype": (["i64", "i64"], "(set (dtype (V a)) b)"),
+    "rank": (["i64", "i64"], "(set (rank (V a)) b)"),
+    "len": (["i64", "i64"], "(set (len (V a)) b)"),
+    "fval": (["i64", "f64"], "(set (fval (V a)) b)"),
+    "const": (["i64"], "(const (V a))"),
+    "doubled": (["i64", "i64"], "(doubled (V a) b)"),
+    "irange": (["i64", "i64", "i64", "i64"], "(irange (V a) b c d)"),
+    "dim-num": (["i64", "i64", "i64"], "(union (dim (V a) b) (DNum c))"),
+    "dim-sym": (["i64", "i64", "i64"], "(union (dim (V a) b) (DSym c))"),
+    "elem-num": (["i64", "i64", "i64"], "(union (elem (V a) b) (DNum c))"),
+    "elem-sym": (["i64", "i64", "i64"], "(union (elem (V a) b) (DSym c))"),
+    "source": (["i64", "i64", "i64"], "(source (DSym c) (V a) b)"),
+}

@@ -1,0 +1,180 @@
+"""What rule files are written in: short names for terms, and the facts guards may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .dtypes import code
+from .ops import DIM, INT
+from .rule import Fact, Guard, Sides, eq, le, load_egglog, lt, ne, near, num, rule, select
+from .term import Dim, Env, Expr, Float, Int, Ints, Node, Tensor, Tensors, apply, call, lift, operator, variable
+
+# ------------------------------------------------------------------------------------------------------------- terms
+
+
+def concat(xs: Sequence[Tensor] | Tensors, axis: int | Int = -1) -> Tensor:
+    return call("Concat", xs, axis)  # type: ignore[no-any-return]
+
+
+def cast(x: Tensor, to: int | Int) -> Tensor:
+    return call("Cast", x, to)  # type: ignore[no-any-return]
+
+
+def transpose(x: Tensor, perm: Sequence[int] | Ints) -> Tensor:
+    return call("Transpose", x, perm)  # type: ignore[no-any-return]
+
+
+def reshape(x: Tensor, target: Tensor | Sequence[int]) -> Tensor:
+    return call("Reshape", x, target if isinstance(target, Expr) else ints(*target))  # type: ignore[no-any-return]
+
+
+def slice_(x: Tensor, start: int | Int, end: int | Int, axis: int | Int = -1, step: int | Int = 1) -> Tensor:
+    return call("SliceC", x, axis, start, end, step)  # type: ignore[no-any-return]
+
+
+def unsqueeze(x: Tensor, axis: int | Int) -> Tensor:
+    return call("Unsqueeze", x, axis)  # type: ignore[no-any-return]
+
+
+def ints(*values: int | Int) -> Tensor:
+    """The int64 vector of the given numbers, a constant."""
+    return call("Ints", values)  # type: ignore[no-any-return]
+
+
+def size(d: Expr) -> Tensor:
+    """A dimension as an int64 tensor of shape [1], taken from a graph input that has it."""
+    return call("DimT", d)  # type: ignore[no-any-return]
+
+
+def at(v: Ints, index: int | Int) -> Int:
+    """Element `index` of a vector attribute, such as a permutation."""
+    return Int("vec-get", (v, lift(index, INT)))
+
+
+def count(v: Ints) -> Int:
+    """Length of a vector attribute."""
+    return Int("vec-length", (v,))
+
+
+# ------------------------------------------------------------------------------------------------------------- facts
+
+
+def _array(x: Expr, env: Env) -> np.ndarray:
+    return np.asarray(x.value(env))
+
+
+def rank(x: Expr) -> Fact:
+    return Fact(f"(rank {x.text()})", lambda env: _array(x, env).ndim, x.variables())
+
+
+def dtype(x: Expr) -> Fact:
+    return Fact(f"(dtype {x.text()})", lambda env: code(_array(x, env)), x.variables())
+
+
+def dim(x: Expr, axis: int | Int) -> Expr:
+    """Dimension `axis` (counted from the end, so negative) of x."""
+    a = lift(axis, INT)
+    return _DimFact("dim", (x, a))
+
+
+def elem(x: Expr, index: int | Int) -> Expr:
+    """Element `index` of an integer vector (or of a scalar, at 0), as a dimension."""
+    return _DimFact("elem", (x, lift(index, INT)))
+
+
+class _DimFact(Dim):
+    __slots__ = ()
+
+    def value(self, env: Env) -> Any:
+        x, i = np.asarray(self.args[0].value(env)), int(self.args[1].value(env))
+        if self.head == "dim":
+            return x.shape[i] if -x.ndim <= i < 0 else None
+        flat = x.reshape(-1)
+        return int(flat[i]) if x.dtype.kind in "iu" and 0 <= i < flat.size else None
+
+
+def length(x: Expr) -> Fact:
+    """Number of elements of an integer vector."""
+    return Fact(f"(len {x.text()})", lambda env: _array(x, env).size, x.variables())
+
+
+def scalar(c: Expr) -> Fact:
+    """The value of a floating constant of one element, of any rank; absent for NaN and Inf."""
+
+    def read(env: Env) -> float | None:
+        a = _array(c, env)
+        return float(a.reshape(-1)[0]) if a.size == 1 and a.dtype.kind == "f" and np.isfinite(a).all() else None
+
+    return Fact(f"(fval {c.text()})", read, c.variables())
+
+
+def thin(c: Expr, x: Expr, k: int) -> list[Guard]:
+    """The one-element constant c does not widen x: k = 0, it has rank 0; k = 1, it has no more axes than x."""
+    return [le(1, rank(c)), le(rank(c), rank(x))] if k else [eq(rank(c), 0)]
+
+
+def real(value: float) -> Float:
+    """A number, for guards on the value of constants."""
+    return Float("lit", (value,))
+
+
+def is_const(c: Expr) -> Guard:
+    """c is a true constant: an initializer nobody can override, or made of such."""
+    return Guard(f"(const {c.text()})", lambda env: True, c.variables(), f"{c.text()} is a constant")
+
+
+def doubled(c: Expr, pairs: int | Int) -> Guard:
+    """c is a constant whose last axis is cat(t, t) (pairs = 0) or holds every element twice (pairs = 1)."""
+    p = lift(pairs, INT)
+
+    def test(env: dict[str, Any]) -> bool:
+        x = _array(c, env)
+        if x.ndim == 0 or x.shape[-1] % 2 or not x.shape[-1]:
+            return False
+        h = x.shape[-1] // 2
+        a, b = (x[..., ::2], x[..., 1::2]) if p.value(env) else (x[..., :h], x[..., h:])
+        return bool(np.array_equal(a, b))
+
+    return Guard(f"(doubled {c.text()} {p.text()})", test, c.variables() | p.variables(), f"{c.text()} repeats itself",
+                 anchors=True)  # fmt: skip
+
+
+def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
+    """c is the constant vector start, start+step, ... below end; binds the three."""
+
+    def test(env: dict[str, Any]) -> bool:
+        x = _array(c, env)
+        if x.ndim != 1 or x.dtype.kind not in "iu" or x.size < 2 or int(x[0]) < 0:
+            return False
+        first, stride = int(x[0]), int(x[1] - x[0])
+        if stride < 1 or not np.array_equal(x, first + stride * np.arange(x.size)):
+            return False
+        for v, k in ((start, first), (end, int(x[-1]) + 1), (step, stride)):
+            if env.setdefault(v.args[0], k) != k:
+                return False
+        return True
+
+    names = start.variables() | end.variables() | step.variables() | c.variables()
+    return Guard(f"(irange {c.text()} {start.text()} {end.text()} {step.text()})", test, names, f"{c.text()} is a range")
+
+
+def supported(op: str, x: Expr) -> Guard:
+    """The target runs `op` on x's element type."""
+    fact = f'(supported "{op}" (dtype {x.text()}))'
+    return Guard(fact, lambda env: True, x.variables(), f"the target runs {op} on the element type of {x.text()}")
+
+
+def size_known(d: Expr) -> Guard:
+    """Some graph input has this very dimension, so that `size` can be written."""
+    return Guard(f"(sized {d.text()})", lambda env: d.value(env) is not None, d.variables(), f"{d.text()} has a source")
+
+
+__all__ = [
+    "DIM", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange", "at", "call", "cast",
+    "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length", "lift", "load_egglog", "lt",
+    "ne", "near", "num", "operator", "rank", "real", "reshape", "rule", "scalar", "select", "size", "size_known", "slice_",
+    "supported", "thin", "transpose", "unsqueeze", "variable",
+]  # fmt: skip

@@ -1,0 +1,289 @@
+"""The one table of terms: name, operand and attribute sorts, numpy meaning, shape law.
+
+Axes are counted from the END (-1 is the last) wherever the rank is known, so that one pattern serves every rank and
+values of unknown rank; only permutations are lists of positions counted from the front. Dimensions are of sort `Dim`:
+a number or a symbol. `scalar` operands are attributes, printed into the ONNX node.
+
+A *marker* is a term no file can hold: it names a stage on the way to a fused operator (a half turn, a widened table),
+carries all that distinguishes the forms it merges, and is never extracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .dtypes import NAMES
+
+TENSOR, LIST, NODE, DIM, INTS, INT, FLOAT = "T", "TL", "Nd", "Dim", "IV", "i64", "f64"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One kind of term. `operands` are (name, sort) in order; `shape` names a law of `facts.py` ("" = none)."""
+
+    name: str
+    operands: tuple[tuple[str, str], ...]
+    numpy: Callable[..., Any] | None
+    out: str = TENSOR
+    shape: str = ""
+    dtype: str = "first"  # "first": of the first tensor operand; "bool"; "int64"; "" = not derived
+    commutative: bool = False
+    marker: bool = False
+    onnx: str = ""  # "domain::OpType" for terms declared by a caller; the built-in ones are spelled in lowering/emit.py
+    doc: str = field(default="", compare=False)
+
+    @property
+    def sorts(self) -> tuple[str, ...]:
+        return tuple(sort for _, sort in self.operands)
+
+
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf
+
+    return np.asarray(erf(x.astype(np.float64))).astype(x.dtype)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
+
+
+def _reshape(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return x.reshape([x.shape[i] if d == 0 else int(d) for i, d in enumerate(target)])
+
+
+def _expand(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in target)))
+
+
+def _along(x: np.ndarray, axis: int, where: slice) -> np.ndarray:
+    index: list[slice] = [slice(None)] * x.ndim
+    index[axis] = where
+    return x[tuple(index)]
+
+
+def _slice(x: np.ndarray, start: np.ndarray, end: np.ndarray, axis: int, step: int) -> np.ndarray:
+    first, last, size = int(start[0]), int(end[0]), x.shape[axis]
+    if step < 0 and last < -size:
+        return _along(x, axis, slice(first, None, step))
+    return _along(x, axis, slice(first, last, step))
+
+
+def _split(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> list[np.ndarray]:
+    return list(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
+
+
+def _cast(x: np.ndarray, to: int) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.astype(NAMES[to])
+
+
+def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind in "iu":
+        quotient = np.abs(x) // np.abs(y)
+        return np.asarray(np.where((x < 0) != (y < 0), -quotient, quotient), dtype=x.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(x / y)
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.power(x, y.astype(x.dtype)))
+
+
+def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return f(*args)
+
+    return call
+
+
+def widen(x: np.ndarray, pairs: int) -> np.ndarray:
+    """[..., h] -> [..., 2h]: pairs=0 cat(x, x) (rotate-half tables), pairs=1 each element twice (interleaved tables)."""
+    return np.repeat(x, 2, axis=-1) if pairs else np.concatenate([x, x], axis=-1)
+
+
+def rotate(x: np.ndarray, pairs: int) -> np.ndarray:
+    """[..., 2h] -> [..., 2h], a quarter turn of each pair: pairs=0 cat(-x2, x1) of the halves, pairs=1 of (even, odd)."""
+    if pairs:
+        return np.stack([-x[..., 1::2], x[..., 0::2]], axis=-1).reshape(x.shape)
+    h = x.shape[-1] // 2
+    return np.concatenate([-x[..., h:], x[..., :h]], axis=-1)
+
+
+def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> np.ndarray:
+    """x * widen(cos) + rotate(x) * widen(sin), with numpy broadcasting (RoFormer, arXiv 2104.09864, eq. 34)."""
+    return np.asarray(x * widen(cos, pairs) + rotate(x, pairs) * widen(sin, pairs))
+
+
+def rope_rows(
+    x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int
+) -> np.ndarray:
+    """rope of the first `width` channels (0: all) with one row of cos and sin [B or 1, S, h] per position."""
+    axis = 2 if layout else 1
+    r = width or x.shape[-1]
+    turned = rope(x[..., :r], np.expand_dims(cos, axis), np.expand_dims(sin, axis), pairs)
+    return np.concatenate([turned, x[..., r:]], axis=-1)
+
+
+def ms_rope(
+    x: np.ndarray, ids: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int
+) -> np.ndarray:
+    """com.microsoft RotaryEmbedding. x [B,N,S,H] or [B,S,N*H]; ids [B,S] or [1] (offset); cos, sin [L, R/2]."""
+    three = x.ndim == 3
+    size = x.shape[-1] // heads if heads else 2 * cos.shape[-1]
+    y = x.reshape(*x.shape[:2], -1, size).transpose(0, 2, 1, 3) if three else x
+    pos = ids if ids.ndim == 2 else np.broadcast_to(int(ids[0]) + np.arange(y.shape[2]), (y.shape[0], y.shape[2]))
+    c, s = cos[pos][:, None], sin[pos][:, None]
+    r = width or size
+    y = np.concatenate([rope(y[..., :r], c, s, pairs), y[..., r:]], axis=-1)
+    return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
+
+
+def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int) -> np.ndarray:
+    """ai.onnx RotaryEmbedding-23 without position_ids. x [B,N,S,H] or [B,S,N*H]; cos, sin [B,S,R/2]."""
+    three = x.ndim == 3
+    y = x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3) if three else x
+    r = width or y.shape[-1]
+    y = np.concatenate([rope(y[..., :r], cos[:, None], sin[:, None], pairs), y[..., r:]], axis=-1)
+    return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
+
+
+def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
+    return np.asarray(x.astype(np.float64).mean(axis=axes, keepdims=bool(keep))).astype(x.dtype)
+
+
+def _sum(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
+    return np.asarray(x.sum(axis=axes, keepdims=bool(keep), dtype=x.dtype))
+
+
+def rnorm(x: np.ndarray, eps: float) -> np.ndarray:
+    """x / sqrt(mean(x^2) + eps) over the last axis, computed wide (Zhang & Sennrich, arXiv 1910.07467)."""
+    wide = x.astype(np.float64)
+    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)).astype(x.dtype)
+
+
+def _rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
+    wide = x.astype(np.float64)
+    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * w).astype(x.dtype)
+
+
+def _layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    return np.asarray(centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * w + b).astype(x.dtype)
+
+
+def _fast_gelu(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    return (0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))).astype(x.dtype)
+
+
+def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(c, x, y)
+
+
+def _sig(text: str) -> tuple[tuple[str, str], ...]:
+    """'x y:i64' -> (('x', 'T'), ('y', 'i64')): operands are tensors unless a sort is given."""
+    return tuple((w.split(":")[0], w.split(":")[1] if ":" in w else TENSOR) for w in text.split())
+
+
+def _table() -> Mapping[str, Op]:
+    ops: list[Op] = []
+
+    def op(name: str, sig: str, numpy: Callable[..., Any] | None, shape: str = "", **more: Any) -> None:
+        ops.append(Op(name, _sig(sig), numpy, shape=shape, **more))
+
+    # Leaves. Payloads (tensors, names) live in a side table of the caller; only integers enter the e-graph.
+    op("Input", "payload:i64", None, dtype="")
+    op("Const", "payload:i64", None, dtype="")
+    op("FConst", "value:f64 to:i64", lambda v, to: np.asarray(v, NAMES[to]), "scalar", dtype="cast")
+    op("Ints", "values:IV", lambda v: np.asarray(v, np.int64), "ints", dtype="int64")
+    op("Int0", "value:i64", lambda v: np.asarray(v, np.int64), "int0", dtype="int64")
+    op("Absent", "", lambda: None, dtype="")
+    op("DimT", "d:Dim", lambda d: np.asarray([d], np.int64), "dimt", dtype="int64", marker=True)
+    op("Cons", "head tail:TL", lambda h, t: [h, *t], out=LIST, dtype="")
+    op("Nil", "", lambda: [], out=LIST, dtype="")
+    # What no rule knows: comes back verbatim.
+    op("Op1", "payload:i64 ins:TL", None, dtype="")
+    op("OpN", "payload:i64 ins:TL", None, out=NODE, dtype="")
+    op("Out", "node:Nd index:i64", lambda n, i: n[i], dtype="")
+    # Elementwise.
+    for name, f in {
+        "Neg": np.negative, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Cos": np.cos, "Sin": np.sin, "Tanh": np.tanh,
+        "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Erf": _erf, "Sigmoid": _sigmoid,
+    }.items():  # fmt: skip
+        op(name, "x", _quiet(f), "same")
+    op("Not", "x", np.logical_not, "same")
+    op("IsNaN", "x", np.isnan, "same", dtype="bool")
+    op("Cast", "x to:i64", _cast, "same", dtype="cast")
+    op("Add", "x y", _quiet(np.add), "broadcast", commutative=True)
+    op("Mul", "x y", _quiet(np.multiply), "broadcast", commutative=True)
+    op("Sub", "x y", _quiet(np.subtract), "broadcast")
+    op("Div", "x y", _divide, "broadcast")
+    op("Pow", "x y", _pow, "broadcast")
+    op("And", "x y", np.logical_and, "broadcast", commutative=True)
+    op("Or", "x y", np.logical_or, "broadcast", commutative=True)
+    for name, f in {
+        "Equal": np.equal, "Less": np.less, "LessOrEqual": np.less_equal, "Greater": np.greater,
+        "GreaterOrEqual": np.greater_equal,
+    }.items():  # fmt: skip
+        op(name, "x y", f, "broadcast", dtype="bool", commutative=name == "Equal")
+    op("Where", "c x y", _where, dtype="second")
+    # Linear algebra and reductions.
+    op("MatMul", "x y", _quiet(np.matmul), "matmul")
+    op("Softmax", "x axis:i64", _quiet(_softmax), "same")
+    op("ReduceMean", "x axes:IV keep:i64", _mean, "reduce")
+    op("ReduceSum", "x axes:IV keep:i64", _sum, "reduce")
+    # Layout.
+    op("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose")
+    op("Reshape", "x target", _reshape, "reshape")
+    op("Expand", "x target", _expand, "expand")
+    op("Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze")
+    op("Squeeze", "x axis:i64", lambda x, a: np.squeeze(x, a), "squeeze")
+    op("Slice", "x start end axis:i64 step:i64", _slice, "slice")
+    op("SliceC", "x axis:i64 start:i64 end:i64 step:i64", lambda x, a, s, e, t: _along(x, a, slice(s, e, t)), "slicec")
+    op("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather")
+    op("Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", dtype="list")
+    op("Split", "x axis:i64 sizes:IV", _split, out=NODE, shape="split", dtype="")
+    op(
+        "Shape", "x first:i64 last:i64",  # dims first..last-1 counted from the end; last = 0 means through the end
+        lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64",
+    )  # fmt: skip
+    op("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range")
+    # Stage markers.
+    op("Wide", "x pairs:i64", widen, "wide", marker=True, doc="cat(x, x), or every element twice")
+    op("Rot", "x pairs:i64", rotate, "same", marker=True, doc="quarter turn of each pair")
+    op("Rope", "x cos sin pairs:i64", rope, marker=True, doc="x*wide(cos) + rot(x)*wide(sin), broadcasting")
+    op(
+        "RopeT", "x cos sin pairs:i64 layout:i64 width:i64", rope_rows, "same", marker=True,
+        doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
+    )  # fmt: skip
+    op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)
+    op("RNorm", "x eps:f64", rnorm, "same", marker=True)
+    op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)
+    op("ErfPlus", "x", lambda x: (1 + _erf(x / np.sqrt(2.0))).astype(x.dtype), "same", marker=True)
+    op("TanhPlus", "x", lambda x: (2 * _fast_gelu(x) / x).astype(x.dtype), "same", marker=True)
+    # Fused operators.
+    op("RMSNorm", "x w eps:f64", _rms_norm, "same")
+    op("LayerNorm", "x w b eps:f64", _layer_norm, "same")
+    op("Gelu", "x", lambda x: (x.astype(np.float64) * (1 + _erf(x / np.sqrt(2.0))) / 2).astype(x.dtype), "same")
+    op("FastGelu", "x", _fast_gelu, "same")
+    op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
+    op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
+    op("OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same")
+    return MappingProxyType({o.name: o for o in ops})
+
+
+#: The term table, read only.
+OPS: Mapping[str, Op] = _table()

@@ -1,0 +1,331 @@
+"""Rules: one algebraic law each, with its guards, its numeric contract and the shapes it is checked on."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import RuleError
+from .ops import OPS, TENSOR, Op
+from .term import Env, Expr, Int, variable
+
+CONTRACTS = ("exact", "reassociated", "finite")
+STAGES = ("normal", "marker", "fuse", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A side condition on facts.
+
+    `text` is an egglog fact; `test` evaluates it on arrays, may bind a free variable in `env`, and says whether it holds.
+    """
+
+    text: str
+    test: Callable[[dict[str, Any]], bool] = field(compare=False)
+    uses: frozenset[str]
+    says: str
+    anchors: bool = False  # a relation with few rows: a rule may start from it, with a bare variable on the left
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """lhs = rhs under guards."""
+
+    lhs: Expr
+    rhs: Expr
+    when: Sequence[Guard] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named law. `sides` holds one or more readings of it (per arity or rank); each becomes one egglog rule."""
+
+    name: str
+    law: str
+    sides: tuple[Sides, ...]
+    contract: str
+    stage: str
+    holds: tuple[Mapping[str, Any], ...]
+    refuse: tuple[Mapping[str, Any], ...]
+    assumes: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)  # name -> sort
+    source: str = ""
+    egglog: str = ""  # plain-text rules carry their program here and have no sides
+
+    def text(self, ruleset: str, *, drop: int | None = None, mark: str = "") -> str:
+        """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match."""
+        if self.egglog:
+            return self.egglog.replace("{ruleset}", ruleset)
+        return "\n".join(
+            _print(s, ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark)
+            for i, s in enumerate(self.sides)
+        )
+
+    def terms(self) -> set[Op]:
+        """Terms used that are not in the built-in table."""
+        ops = {e.op for s in self.sides for t in (s.lhs, s.rhs) for e in t.subterms()}
+        return {o for o in ops if o is not None and o.name not in OPS}
+
+
+def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> str:
+    atoms, root = flatten(s.lhs)
+    facts = atoms + [g.text for i, g in enumerate(s.when) if i != drop]
+    action = f"(union {root} {s.rhs.text()}) {mark.replace('$root', root)}".rstrip()
+    return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
+
+
+def flatten(term: Expr) -> tuple[list[str], str]:
+    """A pattern as a list of egglog facts, and the variable its root is bound to.
+
+    Equal subterms share a variable. Commutative operators are matched through their symmetric relation.
+    """
+    atoms: list[str] = []
+    names: dict[tuple[Any, ...], str] = {}
+
+    def visit(e: Expr) -> str:
+        if e.head in ("var", "lit"):
+            return e.text()
+        known = names.get(e.key())
+        if known is not None:
+            return known
+        args = " ".join(visit(a) for a in e.args)
+        if e.op is None:
+            return f"({e.head} {args})"
+        v = names[e.key()] = f"_{len(names)}"
+        atoms.append(f"(sym-{e.head} {v} {args})" if e.op.commutative else f"(= {v} ({e.head} {args}))")
+        return v
+
+    root = visit(term)
+    return atoms, root
+
+
+# ---------------------------------------------------------------------------------------------------- guards and facts
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A fact of a term, such as its rank: readable in guards only."""
+
+    text: str
+    read: Callable[[Env], Any] = field(compare=False)
+    uses: frozenset[str]
+
+
+Operand = Expr | Fact | int | float
+
+
+def _text(x: Operand) -> str:
+    return x.text() if isinstance(x, Expr) else x.text if isinstance(x, Fact) else repr(x)
+
+
+def _uses(x: Operand) -> frozenset[str]:
+    return x.variables() if isinstance(x, Expr) else x.uses if isinstance(x, Fact) else frozenset()
+
+
+def _read(x: Operand, env: Env) -> Any:
+    return x.value(env) if isinstance(x, Expr) else x.read(env) if isinstance(x, Fact) else x
+
+
+def _unbound(x: Operand, env: Env) -> str | None:
+    """The name of the variable x consists of, when env does not bind it yet."""
+    if isinstance(x, Expr) and x.head == "DNum":
+        x = x.args[0]
+    return x.args[0] if isinstance(x, Expr) and x.head == "var" and x.args[0] not in env else None
+
+
+def _multiple(x: Operand) -> tuple[Expr, int] | None:
+    """(v, k) if x is the dimension k * v of a variable v."""
+    if not isinstance(x, Expr) or x.head != "DNum" or x.args[0].head != "*":
+        return None
+    v, k = x.args[0].args
+    return (v, k.args[0]) if v.head == "var" and k.head == "lit" else None
+
+
+def _eq_multiple(x: Operand, v: Expr, k: int) -> Guard:
+    """dim(x) = k * v, which binds v if nothing else does: egglog needs the quotient spelled out."""
+    n = f"{v.text()}x{k}"
+    facts = f"(= (DNum {n}) {_text(x)}) (= {v.text()} (/ {n} {k})) (= {n} (* {v.text()} {k}))"
+
+    def test(env: dict[str, Any]) -> bool:
+        size = _read(x, env)
+        if size is None or size % k:
+            return False
+        return bool(env.setdefault(v.args[0], size // k) * k == size)
+
+    return Guard(facts, test, _uses(x) | v.variables(), f"{_text(x)} = {k} * {v.text()}")
+
+
+def eq(x: Operand, y: Operand) -> Guard:
+    """x = y. A variable that nothing else binds is bound here."""
+    for a, b in ((x, y), (y, x)):
+        multiple = _multiple(b)
+        if multiple is not None:
+            return _eq_multiple(a, *multiple)
+
+    def test(env: dict[str, Any]) -> bool:
+        for a, b in ((x, y), (y, x)):
+            name = _unbound(a, env)
+            if name is not None:
+                env[name] = _read(b, env)
+                return env[name] is not None
+        left, right = _read(x, env), _read(y, env)
+        return left is not None and left == right
+
+    return Guard(f"(= {_text(x)} {_text(y)})", test, _uses(x) | _uses(y), f"{_text(x)} = {_text(y)}")
+
+
+def _compare(op: str, x: Operand, y: Operand, holds: Callable[[Any, Any], bool]) -> Guard:
+    def test(env: dict[str, Any]) -> bool:
+        left, right = _read(x, env), _read(y, env)
+        return left is not None and right is not None and holds(left, right)
+
+    return Guard(f"({op} {_text(x)} {_text(y)})", test, _uses(x) | _uses(y), f"{_text(x)} {op} {_text(y)}")
+
+
+def ne(x: Operand, y: Operand) -> Guard:
+    return _compare("!=", x, y, lambda a, b: bool(a != b))
+
+
+def lt(x: Operand, y: Operand) -> Guard:
+    return _compare("<", x, y, lambda a, b: bool(a < b))
+
+
+def le(x: Operand, y: Operand) -> Guard:
+    return _compare("<=", x, y, lambda a, b: bool(a <= b))
+
+
+def near(x: Expr, value: float, tolerance: float) -> Guard:
+    """|x - value| < tolerance, for numbers the exporter rounded to the element type."""
+    bound = f"(< (abs (- {x.text()} {value!r})) {tolerance!r})"
+    return Guard(bound, lambda env: abs(x.value(env) - value) < tolerance, x.variables(), bound)
+
+
+def num(n: Operand) -> Expr:
+    """The dimension that is the number n."""
+    inner = Int("lit", (n,)) if isinstance(n, int) else n
+    if not isinstance(inner, Expr):
+        raise RuleError("num() takes an integer or an integer variable")
+    from .term import Dim
+
+    return Dim("DNum", (inner,))
+
+
+# ------------------------------------------------------------------------------------------------------- the decorator
+
+
+def rule(
+    *,
+    contract: str = "exact",
+    stage: str = "normal",
+    holds: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    refuse: Sequence[Mapping[str, Any]] = (),
+    assumes: Sequence[str] = (),
+    expand: Mapping[str, Iterable[int]] | None = None,
+) -> Callable[[Callable[..., Sides]], Rule]:
+    """Make a Rule of a function from pattern variables to `Sides`.
+
+    The parameters' annotations are the sorts; the docstring's first line is the law; the name is the function's, in
+    kebab-case. `expand` names plain-int parameters and the values to print the law for. `holds` and `refuse` are
+    samples: shapes such as x="b n 2h" (letters are drawn), "=2.0" for a scalar constant, numbers for attributes; see
+    soundness.py. Raises RuleError for an unknown contract or stage, a missing law, or an unbound variable.
+    """
+    if contract not in CONTRACTS or stage not in STAGES:
+        raise RuleError(f"contract is one of {CONTRACTS}, stage one of {STAGES}; got {contract!r}, {stage!r}")
+
+    def make(f: Callable[..., Sides]) -> Rule:
+        hints = typing.get_type_hints(f)
+        name = f.__name__.replace("_", "-").strip("-")
+        law = (inspect.getdoc(f) or "").splitlines()
+        if not law:
+            raise RuleError(f"rule {name}: the docstring must state the law in its first line")
+        spread = {k: tuple(v) for k, v in (expand or {}).items()}
+        parameters = [p for p in inspect.signature(f).parameters if p not in spread]
+        variables = {p: variable(p, hints[p]) for p in parameters}
+        sides = tuple(
+            f(**variables, **dict(zip(spread, values, strict=True)))
+            for values in itertools.product(*spread.values())
+        )
+        made = Rule(
+            name, law[0].strip(), sides, contract, stage,
+            (holds,) if isinstance(holds, Mapping) else tuple(holds), tuple(refuse), tuple(assumes),
+            {p: v.sort for p, v in variables.items()}, f"{f.__module__}:{f.__code__.co_firstlineno}",
+        )  # fmt: skip
+        for s in sides:
+            _check_closed(name, s)
+        return made
+
+    return make
+
+
+def _check_closed(name: str, s: Sides) -> None:
+    bound = set(s.lhs.variables())
+    for g in s.when:
+        bound |= g.uses
+    missing = s.rhs.variables() - bound
+    if missing:
+        raise RuleError(f"rule {name}: {', '.join(sorted(missing))} occur on the right but are bound by nothing")
+    if s.lhs.sort != s.rhs.sort:
+        raise RuleError(f"rule {name}: sides are of sorts {s.lhs.sort} and {s.rhs.sort}")
+    if s.lhs.head == "var" and not any(g.anchors for g in s.when):
+        raise RuleError(f"rule {name}: the left side is a bare variable and would match everything")
+
+
+def load_egglog(text: str, *, stage: str = "fuse") -> Rule:
+    """Rules in plain egglog text: `(rewrite ...)` and `(rule ...)` forms over the constructors of the term table.
+
+    `{ruleset}` is added where a form names none. The result is one Rule, named by a first line `; name: ...`; its law
+    is `; law: ...`. Raises RuleError if either is missing. Numeric samples cannot be given in text: the law is checked
+    by `verify` and by explanations only.
+    """
+    name, law = re.search(r"^;\s*name:\s*(\S+)", text, re.M), re.search(r"^;\s*law:\s*(.+)$", text, re.M)
+    if not name or not law:
+        raise RuleError("an egglog rule file starts with '; name: kebab-case' and '; law: one line of algebra'")
+    forms = [_with_ruleset(form) for form in _forms(text)]
+    return Rule(name[1], law[1].strip(), (), "reassociated", stage, (), (), egglog="\n".join(forms), source="egglog")
+
+
+def _with_ruleset(form: str) -> str:
+    if not form.startswith(("(rule", "(rewrite", "(birewrite")) or ":ruleset" in form:
+        return form
+    return form[:-1] + " :ruleset {ruleset})"
+
+
+def _forms(text: str) -> list[str]:
+    """The top-level parenthesised forms, each on one line, comments dropped."""
+    plain = "\n".join(line.split(";")[0] for line in text.splitlines())
+    forms, depth, start = [], 0, 0
+    for i, c in enumerate(plain):
+        if c == "(":
+            start = i if depth == 0 else start
+            depth += 1
+        elif c == ")":
+            depth -= 1
+            if depth == 0:
+                forms.append(" ".join(plain[start : i + 1].split()))
+    if depth:
+        raise RuleError("unbalanced parentheses in egglog rule text")
+    return forms
+
+
+def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:
+    """The rules not named in `disable`. Raises RuleError for a name that no rule has, and for two rules of one name."""
+    chosen = list(rules)
+    names = [r.name for r in chosen]
+    twice = {n for n in names if names.count(n) > 1} if len(set(names)) != len(names) else set()
+    if twice:
+        raise RuleError(f"two rules are named {sorted(twice)[0]!r}")
+    off = set(disable)
+    for wrong in sorted(off - set(names)):
+        raise RuleError(f"no rule is named {wrong!r}; `onnx-egraph rules` lists them")
+    return [r for r in chosen if r.name not in off]
+
+
+__all__ = [
+    "CONTRACTS", "STAGES", "TENSOR", "Fact", "Guard", "Rule", "Sides", "eq", "flatten", "le", "load_egglog", "lt",
+    "ne", "near", "num", "rule", "select",
+]  # fmt: skip

@@ -1,0 +1,200 @@
+"""Load a term graph into egglog and saturate it with rules under limits of iterations, size and time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import UnsoundMerge
+from .facts import prelude
+from .graph import TermGraph
+from .rule import STAGES, Rule
+from .target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop. Iterations and tuples are deterministic; `seconds` is not, and the report says so."""
+
+    iterations: int = 40
+    tuples: int = 2_000_000
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Saturation:
+    """What happened: why it stopped, how large the e-graph got, how often each rule matched."""
+
+    stop: str
+    iterations: int
+    tuples: int
+    matches: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return self.stop == "saturated"
+
+
+class Engine:
+    """One e-graph. Create, `load` a graph, `saturate`, then read it with `freeze`."""
+
+    def __init__(self, rules: Sequence[Rule], target: Target | None = None) -> None:
+        from egglog import bindings  # a second of imports: paid only when a graph is optimised
+
+        self._b = bindings
+        self.rules = list(rules)
+        self.egraph = bindings.EGraph()
+        extra = sorted({op for r in rules for op in r.terms()}, key=lambda op: op.name)
+        self.extra_ops = {op.name: op for op in extra}
+        self.run(prelude(extra))
+        for stage in STAGES:
+            self.run(f"(ruleset {stage})")
+        for number, r in enumerate(self.rules):
+            self.run(r.text(r.stage, mark=f"(why $root {number})"))
+        for op, code in sorted(target.legal) if target else ():
+            self.run(f'(supported "{op}" {code})')
+
+    def run(self, text: str) -> list[Any]:
+        """Run egglog commands, line by line: spans of a whole program cost quadratic time in egglog 13."""
+        commands: list[Any] = []
+        for line in text.splitlines():
+            if line.strip():
+                commands += self.egraph.parse_program(line)
+        return list(self.egraph.run_program(*commands))
+
+    def load(self, graph: TermGraph) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.run("\n".join(graph.lowering(folder)))
+            self.run("(run lower 1)")
+
+    def tuples(self) -> int:
+        span = self._b.RustSpan("", 0, 0)
+        return sum(n for _, n in self.egraph.run_program(self._b.PrintSize(span, None))[0].sizes)
+
+    def _schedule(self, schedule: str, matches: dict[str, int]) -> bool:
+        updated = False
+        for out in self.run(f"(run-schedule {schedule})"):
+            if isinstance(out, self._b.RunScheduleOutput):
+                updated |= out.report.updated
+                for name, n in out.report.num_matches_per_rule.items():
+                    matches[name] = matches.get(name, 0) + n
+        return updated
+
+    def saturate(self, limits: Limits, progress: Callable[[str], None] | None = None) -> Saturation:
+        """Run all stages until nothing changes or a limit is met. Raises UnsoundMerge naming the false rule."""
+        matches: dict[str, int] = {}
+        begin, stages = time.monotonic(), [s for s in STAGES if any(r.stage == s for r in self.rules)]
+        try:
+            self._schedule("(saturate (run facts))", matches)
+            for i in range(1, limits.iterations + 1):
+                updated = False
+                for stage in stages:
+                    updated |= self._schedule(f"(seq (run {stage}) (saturate (run facts)))", matches)
+                size = self.tuples()
+                if progress:
+                    progress(f"saturating: iteration {i}, {size:,} tuples")
+                stop = (
+                    "saturated" if not updated
+                    else f"tuple limit {limits.tuples:,}" if size > limits.tuples
+                    else f"time limit {limits.seconds} s (not reproducible)"
+                    if limits.seconds is not None and time.monotonic() - begin > limits.seconds
+                    else ""
+                )  # fmt: skip
+                if stop:
+                    return Saturation(stop, i, size, matches)
+            return Saturation(f"iteration limit {limits.iterations}", limits.iterations, self.tuples(), matches)
+        except self._b.EggSmolError as error:
+            raise UnsoundMerge(str(error).splitlines()[0]) from error
+
+    def freeze(self) -> Frozen:
+        return Frozen(self.egraph)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand order."""
+
+    cls: int
+    op: str
+    children: tuple[int, ...]
+    attrs: tuple[Any, ...]
+
+
+class Frozen:
+    """The e-graph as plain Python data. Classes of tensors, lists and nodes share one numbering."""
+
+    def __init__(self, egraph: Any) -> None:
+        functions = egraph.freeze().functions
+        self.rows: list[Row] = []
+        self._numbers: dict[tuple[str, Any], int] = {}
+        number = self._number
+        vectors: dict[Any, tuple[int, ...]] = {}
+
+        def vector(v: Any) -> tuple[int, ...]:
+            if v not in vectors:
+                vectors[v] = tuple(egraph.value_to_i64(x) for x in egraph.value_to_vec(v))
+            return vectors[v]
+
+        read: dict[str, Callable[[Any], Any]] = {
+            "i64": egraph.value_to_i64, "f64": egraph.value_to_f64, "IV": vector,
+            "String": egraph.value_to_string,
+        }  # fmt: skip
+        skip = {"V", "VL", "VN", "dim", "elem", "iv", "DNum", "DSym"}
+        for name, f in functions.items():
+            if f.output_sort not in ("T", "TL", "Nd") or name in skip:
+                continue
+            sorts = f.input_sorts
+            for r in f.rows:
+                if r.subsumed:
+                    continue
+                children, attrs = [], []
+                for s, v in zip(sorts, r.inputs, strict=True):
+                    if s in ("T", "TL", "Nd"):
+                        children.append(number(s, v))
+                    elif s != "Dim":
+                        attrs.append(read[s](v))
+                self.rows.append(Row(number(f.output_sort, r.output), name, tuple(children), tuple(attrs)))
+        self.values = {egraph.value_to_i64(r.inputs[0]): number("T", r.output) for r in functions["V"].rows}
+        self._cells = {
+            (sort, egraph.value_to_i64(r.inputs[0])): number(sort, r.output)
+            for name, sort in (("V", "T"), ("VL", "TL"), ("VN", "Nd")) for r in functions[name].rows
+        }  # fmt: skip
+        known: dict[Any, int | str] = {r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows}
+        known.update({r.output: egraph.value_to_i64(r.inputs[0]) for r in functions["DNum"].rows})
+        self.dtype = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows}
+        self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
+        self._dims: dict[int, dict[int, int | str]] = {}
+        for r in functions["dim"].rows:
+            if r.output in known:
+                at = self._dims.setdefault(number("T", r.inputs[0]), {})
+                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
+        self.why: dict[int, set[int]] = {}
+        for r in functions["why"].rows:
+            self.why.setdefault(number("T", r.inputs[0]), set()).add(egraph.value_to_i64(r.inputs[1]))
+
+    def cell(self, sort: str, number: int) -> int:
+        """The class of a tensor, list or node by its number in the loaded graph."""
+        return self._cells[sort, number]
+
+    def _number(self, sort: str, value: Any) -> int:
+        return self._numbers.setdefault((sort, value), len(self._numbers))
+
+    @property
+    def classes(self) -> int:
+        return len(self._numbers)
+
+    def shape(self, cls: int) -> tuple[int | str | None, ...] | None:
+        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where unknown."""
+        rank = self.rank.get(cls)
+        if rank is None:
+            return None
+        dims = self._dims.get(cls, {})
+        return tuple(dims.get(i - rank) for i in range(rank))
+
+
+def unused(rules: Iterable[Rule], matches: dict[str, int]) -> list[str]:
+    """Names of the rules that never matched."""
+    return [r.name for r in rules if not any(n == r.name or n.startswith(f"{r.name}#") for n in matches)]

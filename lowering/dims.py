@@ -1,0 +1,404 @@
+"""Exact arithmetic on symbolic sizes: integer polynomials over atoms, printed in one canonical spelling.
+
+A size is an ``int`` or a ``str``; two sizes are provably equal when they compare equal. An atom is a symbol or a call
+(``floordiv``, ``max``, ``min``, ``broadcast``) of sizes. Symbols stand for any integer >= 0, zero included, unless
+they were made ``signed``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from typing import TypeAlias
+
+Dim: TypeAlias = int | str
+Monomial: TypeAlias = tuple[str, ...]
+Terms: TypeAlias = dict[Monomial, int]
+
+# A product of sums beyond this many terms is given up: no shape in practice needs it, a hostile one must not explode.
+MAX_TERMS = 64
+
+
+class Dims:
+    """One run's sizes: their structure, the symbols made so far and the equations found."""
+
+    def __init__(self) -> None:
+        self._terms: dict[str, Terms] = {}
+        self._calls: dict[str, tuple[str, tuple[Dim, ...]]] = {}
+        self._signed: set[str] = set()
+        self._wild: set[str] = set()
+        self._memo: dict[tuple[object, ...], Dim] = {}
+        self._nonzero: set[str] = set()
+        self._equal: dict[str, Dim] = {}
+        self._resolved: dict[str, Dim] = {}
+        self._count = 0
+
+    # ---- symbols
+
+    def symbol(self, name: str) -> str:
+        """The size named ``name``, which must be free of blanks, operators and parentheses."""
+        self._terms.setdefault(name, {(name,): 1})
+        return name
+
+    def fresh(self) -> str:
+        """A size equal to no other."""
+        self._count += 1
+        return self.symbol(f"?{self._count}")
+
+    def fresh_element(self) -> str:
+        """An integer equal to no other, which may be negative."""
+        name = self.fresh()
+        self._signed.add(name)
+        return name
+
+    def wild(self) -> str:
+        """Like `fresh_element`, and arithmetic with it may wrap around."""
+        name = self.fresh_element()
+        self._wild.add(name)
+        return name
+
+    def opaque(self, *key: object) -> str:
+        """A `wild` integer that is a function of ``key``: the same key gives the same symbol."""
+        known = self._memo.get(("opaque", *key))
+        if known is None:
+            known = self._memo["opaque", *key] = self.wild()
+        assert isinstance(known, str)
+        return known
+
+    def is_symbol(self, dim: Dim) -> bool:
+        """Whether ``dim`` is one bare symbol."""
+        return isinstance(dim, str) and dim not in self._calls and self._terms[dim] == {(dim,): 1}
+
+    def symbols(self, dim: Dim) -> set[str]:
+        """Every symbol ``dim`` is built from, those inside calls included."""
+        return {atom for atom in self._atoms(dim) if atom not in self._calls}
+
+    def _atoms(self, dim: Dim) -> set[str]:
+        found: set[str] = set()
+        pending = [dim]
+        while pending:
+            for monomial in self._of(pending.pop()):
+                for atom in monomial:
+                    if atom not in found:
+                        found.add(atom)
+                        pending.extend(self._calls[atom][1] if atom in self._calls else ())
+        return found
+
+    # ---- arithmetic
+
+    def add(self, *dims: Dim) -> Dim:
+        """The sum."""
+        return reduce(lambda a, b: self._binary("add", a, b), dims, 0)
+
+    def sub(self, a: Dim, b: Dim) -> Dim:
+        """``a - b``."""
+        return self._binary("sub", a, b)
+
+    def mul(self, *dims: Dim) -> Dim:
+        """The product."""
+        return reduce(lambda a, b: self._binary("mul", a, b), dims, 1)
+
+    def floordiv(self, a: Dim, b: Dim) -> Dim:
+        """``a`` divided by ``b``, rounded down. ``b`` is taken to be positive: a caller whose ``b`` can be zero has
+        no result at all there."""
+        return self._binary("floordiv", a, b)
+
+    def ceildiv(self, a: Dim, b: int) -> Dim:
+        """``a`` divided by ``b`` > 0, rounded up."""
+        return self.floordiv(self.add(a, b - 1), b)
+
+    def max(self, *dims: Dim) -> Dim:
+        """The largest."""
+        return self._extreme("max", dims)
+
+    def min(self, *dims: Dim) -> Dim:
+        """The smallest."""
+        return self._extreme("min", dims)
+
+    def broadcast(self, *dims: Dim) -> Dim | None:
+        """The size several axes broadcast to, None if two constants forbid it. Two different symbols stay a call:
+        either of them may be 1."""
+        ints = {dim for dim in dims if isinstance(dim, int) and dim != 1}
+        if ints:
+            return ints.pop() if len(ints) == 1 else None
+        names = set(self._flat("broadcast", (dim for dim in dims if dim != 1)))
+        # min(n, s) against s: whatever s is, the result is s or the two do not broadcast
+        names = {name for name in names if not self._is_cut(name, names)}
+        if len(names) < 2:
+            return names.pop() if names else 1
+        return self._call("broadcast", tuple(sorted(map(str, names))))
+
+    def _is_cut(self, dim: Dim, whole: set[Dim]) -> bool:
+        function, arguments = self._calls.get(str(dim), ("", ()))
+        if function != "min" or whole.isdisjoint(arguments):
+            return False
+        return all(isinstance(each, int) and each > 0 for each in arguments if each not in whole)
+
+    def quotient(self, dim: Dim) -> tuple[tuple[Dim, int], tuple[Dim, int]] | None:
+        """``((a, k), (b, c))`` if ``dim`` is ``floordiv(k*a, c*b)`` with products ``a`` and ``b``, else None."""
+        function, arguments = self._calls.get(str(dim), ("", ()))
+        if function != "floordiv":
+            return None
+        parts = [self._of(each) for each in arguments]
+        if any(len(part) != 1 for part in parts):
+            return None
+        (top,), (bottom,) = parts
+        return (self._make({top: 1}), parts[0][top]), (self._make({bottom: 1}), parts[1][bottom])
+
+    def nonnegative(self, dim: Dim) -> bool:
+        """Whether ``dim`` >= 0 is certain."""
+        if isinstance(dim, int):
+            return dim >= 0
+        return all(
+            count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items()
+        )
+
+    def at_least(self, a: Dim, b: Dim) -> bool:
+        """Whether ``a >= b`` is certain."""
+        return a == b or self.nonnegative(self.sub(a, b))
+
+    def differ(self, a: Dim, b: Dim) -> bool:
+        """Whether ``a != b`` is certain."""
+        return self.at_least(a, self.add(b, 1)) or self.at_least(b, self.add(a, 1))
+
+    def degree(self, dim: Dim) -> int:
+        """The largest number of atoms multiplied together."""
+        return max((len(monomial) for monomial in self._of(dim)), default=0)
+
+    def is_signed(self, dim: Dim) -> bool:
+        """Whether an atom that may be negative occurs at the top level of ``dim``."""
+        return any(not self._signed.isdisjoint(monomial) for monomial in self._of(dim))
+
+    def is_moderate(self, dim: Dim) -> bool:
+        """Whether ``dim`` is far from the limits of 64 bits: no `wild` symbol in it, no factor of 2**31 or more."""
+        atoms = self._atoms(dim)
+        parts = [dim, *(part for atom in atoms if atom in self._calls for part in self._calls[atom][1])]
+        numbers = [count for part in parts for count in self._of(part).values()]
+        return max(map(abs, numbers), default=0) < 2**31 and self._wild.isdisjoint(atoms)
+
+    # ---- equations and values
+
+    def equate(self, a: Dim, b: Dim) -> None:
+        """Record ``a == b``; `resolve` applies it. An equation that cannot be solved for one atom is left out."""
+        difference = self._of(self.sub(self.resolve(a), self.resolve(b)))
+        common = math.gcd(*difference.values())
+        difference = {monomial: count // common for monomial, count in difference.items()}
+        for atom in [atom for atom in min(difference, default=(), key=len) if atom in self._nonzero]:
+            if all(atom in monomial for monomial in difference):
+                difference = {_without(monomial, atom): count for monomial, count in difference.items()}
+        candidates = [
+            monomial[0] for monomial, count in difference.items() if len(monomial) == 1 and abs(count) == 1
+        ]
+        for atom in sorted(candidates, key=self._rank):
+            sign = difference[atom,]
+            rest = self._make({m: -sign * count for m, count in difference.items() if m != (atom,)})
+            if atom not in self._atoms(rest):
+                self._equal[atom] = rest
+                self._resolved.clear()
+                return
+
+    @property
+    def equations(self) -> int:
+        """How many atoms have been eliminated."""
+        return len(self._equal)
+
+    def mark_nonzero(self, dim: Dim) -> None:
+        """Record that ``dim`` is not 0: if it is a product, no factor is."""
+        terms = self._of(self.resolve(dim))
+        if len(terms) == 1:
+            self._nonzero.update(*terms)
+
+    def resolve(self, dim: Dim) -> Dim:
+        """``dim`` with every recorded equation applied."""
+        if isinstance(dim, int) or not self._equal:
+            return dim
+        known = self._resolved.get(dim)
+        if known is None:
+            known = self._rebuild(dim, self._resolve_atom)
+            self._resolved[dim] = known
+        return known
+
+    def _resolve_atom(self, atom: str) -> Dim:
+        if atom in self._equal:
+            return self.resolve(self._equal[atom])
+        if atom not in self._calls:
+            return atom
+        function, arguments = self._calls[atom]
+        again = self._apply(function, [self.resolve(argument) for argument in arguments])
+        if again is None:  # constants that do not broadcast: the model fails wherever this size exists
+            return atom
+        return self.resolve(again) if again != atom else atom
+
+    def evaluate(self, dim: Dim, values: Mapping[str, int]) -> int:
+        """The number ``dim`` is for these values of its symbols.
+
+        Raises KeyError for a symbol without a value, ValueError if values do not broadcast.
+        """
+
+        def atom_value(atom: str) -> Dim:
+            if atom not in self._calls:
+                return values[atom]
+            function, arguments = self._calls[atom]
+            result = self._apply(function, [self.evaluate(argument, values) for argument in arguments])
+            if result is None:
+                raise ValueError(f"{atom} does not broadcast for {dict(values)}")
+            return result
+
+        result = self._rebuild(dim, atom_value)
+        assert isinstance(result, int)
+        return result
+
+    def _rebuild(self, dim: Dim, replace: Callable[[str], Dim]) -> Dim:
+        return self.add(
+            *(self.mul(count, *map(replace, monomial)) for monomial, count in self._of(dim).items())
+        )
+
+    def _rank(self, atom: str) -> tuple[int, str]:
+        """The smallest is eliminated first: what reads worst."""
+        if atom.startswith("?"):
+            return 0, atom
+        return (1 if atom in self._calls else 2 if "@" in atom else 3), atom
+
+    # ---- structure
+
+    def _of(self, dim: Dim) -> Terms:
+        return self._terms[dim] if isinstance(dim, str) else {(): dim} if dim else {}
+
+    def _binary(self, function: str, a: Dim, b: Dim) -> Dim:
+        key = (function, a, b)
+        known = self._memo.get(key)
+        if known is None:
+            known = self._memo[key] = self._compute(function, a, b)
+        return known
+
+    def _compute(self, function: str, a: Dim, b: Dim) -> Dim:
+        if function == "floordiv":
+            return self._quotient(a, b)
+        left, right = self._of(a), self._of(b)
+        if function == "mul":
+            if len(left) * len(right) > MAX_TERMS:
+                unknown = self.opaque("mul", *sorted((str(a), str(b))))
+                if self.nonnegative(a) and self.nonnegative(b):
+                    self._signed.discard(unknown)
+                return unknown
+            product: Terms = {}
+            for x, m in left.items():
+                for y, n in right.items():
+                    monomial = tuple(sorted(x + y))
+                    product[monomial] = product.get(monomial, 0) + m * n
+            return self._make(product)
+        sign = 1 if function == "add" else -1
+        total = dict(left)
+        for monomial, count in right.items():
+            total[monomial] = total.get(monomial, 0) + sign * count
+        return self._make(total)
+
+    def _quotient(self, a: Dim, b: Dim) -> Dim:
+        if isinstance(a, int) and isinstance(b, int):
+            return a // b
+        if b == 1 or a == 0:
+            return a
+        if a == b:
+            return 1
+        top, bottom = self._of(a), self._of(b)
+        if len(bottom) > 1:
+            lead = max(bottom)
+            factor = _divide(max(top), top[max(top)], lead, bottom[lead])
+            if factor is not None:
+                whole = self._make(dict([factor]))
+                if self.mul(whole, b) == a:
+                    return whole
+            return self._call("floordiv", (a, b))
+        ((unit, size),) = bottom.items()
+        exact: Terms = {}
+        rest: Terms = {}
+        for monomial, count in top.items():
+            factor = _divide(monomial, count, unit, size)
+            if factor is None:
+                # keeping only count mod size makes (2*s + 3)//2 and s + 1 + 1//2 one spelling
+                if monomial == () and unit == () and size > 0:
+                    exact[()] = count // size
+                    count %= size
+                if count:
+                    rest[monomial] = count
+            else:
+                exact[factor[0]] = factor[1]
+        if not rest:
+            return self._make(exact)
+        common = math.gcd(size, *rest.values())
+        shared = [atom for atom in dict.fromkeys(unit) if all(atom in monomial for monomial in rest)]
+        for atom in shared:  # one power each is enough: shapes hold no higher ones
+            rest = {_without(monomial, atom): count for monomial, count in rest.items()}
+            unit = _without(unit, atom)
+        top_left = self._make({monomial: count // common for monomial, count in rest.items()})
+        bottom_left = self._make({unit: size // common})
+        if isinstance(top_left, int) and isinstance(bottom_left, int) and bottom_left > 0:
+            tail: Dim = top_left // bottom_left
+        else:
+            tail = top_left if bottom_left == 1 else self._call("floordiv", (top_left, bottom_left))
+        return self.add(self._make(exact), tail)
+
+    def _extreme(self, function: str, dims: Iterable[Dim]) -> Dim:
+        kept: list[Dim] = []
+        for dim in dict.fromkeys(self._flat(function, dims)):
+            beats = self.at_least if function == "max" else lambda a, b: self.at_least(b, a)
+            if any(beats(other, dim) for other in kept):
+                continue
+            kept = [other for other in kept if not beats(dim, other)] + [dim]
+        return kept[0] if len(kept) == 1 else self._call(function, tuple(sorted(kept, key=str)))
+
+    def _flat(self, function: str, dims: Iterable[Dim]) -> Iterable[Dim]:
+        for dim in dims:
+            call = self._calls.get(dim) if isinstance(dim, str) else None
+            if call is not None and call[0] == function:
+                yield from call[1]
+            else:
+                yield dim
+
+    def _apply(self, function: str, arguments: list[Dim]) -> Dim | None:
+        if function == "floordiv":
+            return self.floordiv(*arguments)
+        if function == "broadcast":
+            return self.broadcast(*arguments)
+        return self._extreme(function, arguments)
+
+    def _call(self, function: str, arguments: tuple[Dim, ...]) -> str:
+        name = f"{function}({', '.join(map(str, arguments))})"
+        if name not in self._calls:
+            self._calls[name] = (function, arguments)
+            self.symbol(name)
+            certain = any if function == "max" else all
+            if not certain(self.nonnegative(argument) for argument in arguments):
+                self._signed.add(name)
+        return name
+
+    def _make(self, terms: Terms) -> Dim:
+        terms = {monomial: count for monomial, count in terms.items() if count}
+        if not terms or terms.keys() == {()}:
+            return terms.get((), 0)
+        pieces = []
+        for monomial in sorted(terms, key=lambda m: (-len(m), m)):
+            count = terms[monomial]
+            factors = list(monomial) if abs(count) == 1 and monomial else [str(abs(count)), *monomial]
+            pieces.append((" - " if count < 0 else " + ") + "*".join(factors))
+        text = "".join(pieces)
+        text = text[3:] if text.startswith(" + ") else "-" + text[3:]
+        self._terms.setdefault(text, terms)
+        return text
+
+
+def _divide(monomial: Monomial, count: int, unit: Monomial, size: int) -> tuple[Monomial, int] | None:
+    """``count*monomial / (size*unit)`` if that is exact."""
+    if count % size:
+        return None
+    for atom in unit:
+        if atom not in monomial:
+            return None
+        monomial = _without(monomial, atom)
+    return monomial, count // size
+
+
+def _without(monomial: Monomial, atom: str) -> Monomial:
+    place = monomial.index(atom)
+    return monomial[:place] + monomial[place + 1 :]

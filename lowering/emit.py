@@ -1,0 +1,174 @@
+"""How each term is printed as ONNX: the writing table, and the only place that names fused operators.
+
+An emitter gets the `Printer`, the operands as values (lists for Concat) and the attributes in operand order, and
+returns the value(s) of the node it made. Old opsets are spelled here: axes as attributes before 13 and 18, Shape
+without bounds before 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+MICROSOFT = "com.microsoft"
+#: Terms that need a newer opset than any model they may be chosen for, and which.
+NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23})
+
+
+class Printer(Protocol):
+    """What an emitter may ask of the writer."""
+
+    opset: int
+
+    def node(
+        self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
+        domain: str = "", outputs: int = 1,
+    ) -> Any: ...  # fmt: skip
+
+    def ints(self, values: Sequence[int]) -> ir.Value: ...
+
+    def scalar(self, value: float | int, dtype: int) -> ir.Value: ...
+
+    def rank(self, value: ir.Value) -> int: ...
+
+
+Emitter = Callable[[Printer, list[Any], tuple[Any, ...]], Any]
+
+
+def _plain(op: str, *names: str, domain: str = "") -> Emitter:
+    """A node of type `op` on the tensor operands, with the attributes under the given names."""
+
+    def emit(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+        return p.node(op, ins, dict(zip(names, attrs, strict=True)), domain=domain)
+
+    return emit
+
+
+def _listed(op: str, *names: str) -> Emitter:
+    def emit(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+        return p.node(op, ins[0], dict(zip(names, attrs, strict=True)))
+
+    return emit
+
+
+def _axes_since(op: str, since: int, keep: bool = False) -> Emitter:
+    """Axes are an input from opset `since`, an attribute before."""
+
+    def emit(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+        axes = attrs[0] if isinstance(attrs[0], tuple) else (attrs[0],)
+        more = {"keepdims": attrs[1]} if keep else {}
+        if p.opset >= since:
+            return p.node(op, [*ins, p.ints(axes)], more)
+        return p.node(op, ins, {"axes": list(axes), **more})
+
+    return emit
+
+
+def _transpose(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    return p.node("Transpose", ins, {"perm": list(attrs[0])})
+
+
+def _slice(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    axis, step = attrs
+    return p.node("Slice", [*ins, p.ints([axis]), *([] if step == 1 else [p.ints([step])])])
+
+
+def _slicec(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    axis, start, end, step = attrs
+    bounds = [p.ints([start]), p.ints([end]), p.ints([axis])]
+    return p.node("Slice", [ins[0], *bounds, *([] if step == 1 else [p.ints([step])])])
+
+
+def _split(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    axis, sizes = attrs
+    if p.opset >= 13:
+        return p.node("Split", [ins[0], p.ints(sizes)], {"axis": axis}, outputs=len(sizes))
+    return p.node("Split", ins, {"axis": axis, "split": list(sizes)}, outputs=len(sizes))
+
+
+def _shape(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    first, last = attrs
+    whole = last == 0 and first == -p.rank(ins[0])
+    if whole:
+        return p.node("Shape", ins)
+    if p.opset >= 15:
+        return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
+    full = p.node("Shape", ins)
+    return p.node("Slice", [full, p.ints([first]), p.ints([last or 2**31 - 1]), p.ints([0])])
+
+
+def _norm(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    if p.opset >= 23:
+        return p.node("RMSNormalization", ins, {"axis": -1, "epsilon": attrs[0], "stash_type": 1})
+    return p.node("SimplifiedLayerNormalization", ins, {"axis": -1, "epsilon": attrs[0], "stash_type": 1})
+
+
+def _layer_norm(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    return p.node("LayerNormalization", ins, {"axis": -1, "epsilon": attrs[0]})
+
+
+def _rotary(domain: str) -> Emitter:
+    def emit(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+        pairs, width, heads = attrs
+        more = {"interleaved": pairs} if pairs else {}
+        more |= {"rotary_embedding_dim": width} if width else {}
+        more |= {"num_heads": heads} if heads else {}
+        if domain:
+            return p.node("RotaryEmbedding", [ins[0], ins[1], ins[2], ins[3]], more, domain=domain)
+        return p.node("RotaryEmbedding", ins, more)
+
+    return emit
+
+
+def _gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    return p.node("Gelu", ins, domain="" if p.opset >= 20 else MICROSOFT)
+
+
+def _fast_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    return p.node("FastGelu", ins, domain=MICROSOFT)
+
+
+def _table() -> Mapping[str, Emitter]:
+    same = (
+        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less LessOrEqual "
+        "Greater GreaterOrEqual Where MatMul Reshape Expand Range"
+    ).split()  # fmt: skip
+    table: dict[str, Emitter] = {name: _plain(name) for name in same}
+    table.update({
+        "Cast": _plain("Cast", "to"), "Softmax": _plain("Softmax", "axis"), "Gather": _plain("Gather", "axis"),
+        "Concat": _listed("Concat", "axis"), "Transpose": _transpose, "Slice": _slice, "SliceC": _slicec, "Split": _split,
+        "Unsqueeze": _axes_since("Unsqueeze", 13), "Squeeze": _axes_since("Squeeze", 13),
+        "ReduceMean": _axes_since("ReduceMean", 18, keep=True), "ReduceSum": _axes_since("ReduceSum", 13, keep=True),
+        "Shape": _shape,
+        "FConst": lambda p, ins, attrs: p.scalar(attrs[0], attrs[1]),
+        "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
+        "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
+        "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
+        "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
+    })  # fmt: skip
+    return MappingProxyType(table)
+
+
+#: term -> emitter. Leaves (Input, Const, Absent), lists and verbatim nodes are printed by the writer itself.
+EMITTERS: Mapping[str, Emitter] = _table()
+
+#: Fused operators by the name they get in a file, for reports.
+FUSED: Mapping[str, str] = MappingProxyType({
+    "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
+    "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",
+})  # fmt: skip
+
+
+def custom(op: str, names: Sequence[str]) -> Emitter:
+    """The emitter of a term declared by a caller: a node `domain::OpType` with the non-tensor operands as attributes."""
+    domain, _, kind = op.rpartition("::")
+    return _plain(kind, *names, domain=domain)
+
+
+def constant(values: Any, dtype: int) -> ir.TensorProtocol:
+    """A small tensor of the given element type."""
+    return ir.tensor(np.asarray(values), dtype=ir.DataType(dtype))

@@ -1,0 +1,37 @@
+"""May a model's opset be raised? Only when every node that is carried through verbatim means the same there.
+
+Terms are printed in whatever opset is wanted. A verbatim node is unchanged if its operator was not redefined, or if
+the new definition has the same inputs, outputs and attributes with the same defaults and only more types.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from .reader import Reading
+
+Schema = onnx.defs.OpSchema
+
+
+def can_raise(reading: Reading, opset: int) -> bool:
+    """Whether all verbatim nodes of the graph keep their meaning in `opset` of the default domain."""
+    for node in reading.payloads.nodes:
+        if node.domain in ("", "ai.onnx") and not _same(node.op_type, reading.opset, opset):
+            return False
+        if any(a.type.name in ("GRAPH", "GRAPHS") for a in node.attributes.values()):
+            return False
+    return True
+
+
+def _same(op: str, old: int, new: int) -> bool:
+    try:
+        a, b = onnx.defs.get_schema(op, old, ""), onnx.defs.get_schema(op, new, "")
+    except onnx.defs.SchemaError:
+        return False
+    return a.since_version == b.since_version or _signature(a) == _signature(b)
+
+
+def _signature(s: Schema) -> tuple[object, ...]:
+    attributes = sorted((n, str(a.type), a.required, a.default_value.SerializeToString()) for n, a in s.attributes.items())
+    formals = [(p.name, str(p.option)) for p in (*s.inputs, *s.outputs)]
+    return (s.min_input, s.max_input, s.min_output, s.max_output, attributes, formals, s.deprecated)

@@ -1,0 +1,327 @@
+"""Read a graph into terms: what the outputs need, in normal form, with the facts of every value seeded.
+
+Values whose elements are known numbers become constants, integer values with equal symbolic elements become one value,
+and what only served to compute them is never read. Only numbers enter the term graph: names, tensors and attributes
+stay in `Payloads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ..egraph.graph import TermGraph
+from .shapes import Shapes
+from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
+
+#: Constants up to this many bytes are compared by content, larger ones by identity.
+_SMALL = 1024
+_LONGEST = 64
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+_KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+
+
+@dataclass(slots=True)
+class Payloads:
+    """What the integers in Input, Const, Op1 and OpN terms stand for."""
+
+    values: list[ir.Value] = field(default_factory=list)  # Input and Const
+    nodes: list[ir.Node] = field(default_factory=list)  # Op1 and OpN
+    captured: dict[int, list[ir.Value]] = field(default_factory=dict)  # node payload -> outer values its bodies use
+
+
+@dataclass(slots=True)
+class Reading:
+    """A graph as terms. `origin` says which values of the model an id stands for, in topological order."""
+
+    terms: TermGraph
+    payloads: Payloads
+    graph: ir.Graph
+    opset: int
+    origin: dict[int, list[ir.Value]]
+    live: int  # nodes of the graph some output needs
+
+
+def read(graph: ir.Graph, shapes: Shapes, opset: int) -> Reading:
+    """The terms of `graph`. Values captured from an outer graph are its leaves."""
+    return _Reader(graph, shapes, opset).read()
+
+
+class _Reader:
+    def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int) -> None:
+        self.graph, self.shapes, self.opset = graph, shapes, opset
+        self.terms, self.payloads = TermGraph(), Payloads()
+        self.ids: dict[ir.Value, int] = {}
+        self.origin: dict[int, list[ir.Value]] = {}
+        self._constants: dict[Any, int] = {}
+        self._nodes: dict[Any, int] = {}
+        self._vectors: dict[Any, ir.Value] = {}
+        self._spelled: dict[ir.Node, list[Spelling]] = {}
+
+    def read(self) -> Reading:
+        nodes = list(self.graph)
+        live = self._live(nodes)
+        for node in nodes:
+            if node in live:
+                self._node(node)
+        self.terms.roots = [self._id(v) for v in self.graph.outputs]
+        for symbol, (value, axis) in self.shapes.sources.items():
+            dims = self.shapes.of(value).dims
+            if dims is not None and (value in self.ids or value in self.graph.inputs):
+                self.terms.source(symbol, self._id(value), axis - len(dims))
+        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live))
+
+    # ------------------------------------------------------------------------------------------------ what is needed
+
+    def _live(self, nodes: list[ir.Node]) -> set[ir.Node]:
+        """Nodes an output needs once every spelling is resolved, equal integer vectors counted once."""
+        for node in nodes:
+            for out in node.outputs:
+                self._alias(out)
+        needed = {self._canonical(v) for v in self.graph.outputs}
+        live: set[ir.Node] = set()
+        for node in reversed(nodes):
+            outputs = [o for o in node.outputs if o in needed and not self._known(o)]
+            if outputs:
+                live.add(node)
+                needed.update(self._canonical(v) for v in self._dependencies(node))
+        return live
+
+    def _alias(self, value: ir.Value) -> None:
+        """Remember the first value, in topological order, that has these integer elements."""
+        facts = self.shapes.of(value)
+        if facts.elems is not None and facts.dims is not None and not self._known(value):
+            self._vectors.setdefault((facts.dtype, facts.dims, facts.elems), value)
+
+    def _canonical(self, value: ir.Value) -> ir.Value:
+        facts = self.shapes.of(value)
+        if facts.elems is None or facts.dims is None or value.producer() is None:
+            return value
+        return self._vectors.get((facts.dtype, facts.dims, facts.elems), value)
+
+    def _known(self, value: ir.Value) -> bool:
+        """The value is an int64 scalar or vector of known numbers, whatever computes it."""
+        f = self.shapes.of(value)
+        return (
+            f.dtype == ir.DataType.INT64 and f.dims is not None and f.elems is not None and len(f.elems) <= _LONGEST
+            and len(f.dims) <= 1 and len(f.elems) > 0 and all(isinstance(e, int) for e in f.elems)
+        )  # fmt: skip
+
+    def _dependencies(self, node: ir.Node) -> Iterable[ir.Value]:
+        for spelling in self._spellings(node):
+            yield from _leaves(spelling)
+
+    def _spellings(self, node: ir.Node) -> list[Spelling]:
+        """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
+        known = self._spelled.get(node)
+        if known is None:
+            entry = SPELLINGS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
+            spelled = None
+            if entry is not None and self._understood(node):
+                spelled = entry.spell(Read(node, self.opset, self.shapes))
+            opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
+            known = [opaque] if spelled is None else [spelled]
+            if spelled is not None and entry is not None and (entry.both or _nested(spelled)):
+                known.append(opaque)
+            self._spelled[node] = known
+        return known
+
+    def _understood(self, node: ir.Node) -> bool:
+        """The operator's definition in this opset is one the reading table was written for."""
+        if node.domain not in ("", "ai.onnx") or self.opset <= NEWEST_OPSET:
+            return True
+        try:
+            return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
+        except onnx.defs.SchemaError:
+            return False
+
+    def _captured(self, node: ir.Node) -> list[ir.Value]:
+        """Values of this graph, or of outer ones, that the node's bodies use."""
+        found: dict[ir.Value, None] = {}
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _collect(attribute.as_graph(), found)
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                for g in attribute.as_graphs():
+                    _collect(g, found)
+        return list(found)
+
+    # ------------------------------------------------------------------------------------------------------ the terms
+
+    def _node(self, node: ir.Node) -> None:
+        for spelling in self._spellings(node):
+            if isinstance(spelling, tuple) and spelling[0] in ("Split", "Op") and len(node.outputs) > 1:
+                whole = self._term(spelling) if spelling[0] == "Split" else self._opaque(spelling, "OpN")
+                for i, out in enumerate(node.outputs):
+                    self._bind(out, self.terms.add("Out", whole, i, into=self.ids.get(out)))
+            else:
+                into = self.ids.get(node.outputs[0])
+                if isinstance(spelling, tuple) and spelling[0] == "Op":
+                    made = self._opaque(spelling, "Op1", into)
+                else:
+                    made = self._term(spelling, into)
+                self._bind(node.outputs[0], made)
+
+    def _bind(self, value: ir.Value, term: int) -> None:
+        if value in self.ids:
+            return
+        self.ids[value] = term
+        fresh = term not in self.origin
+        self.origin.setdefault(term, []).append(value)
+        if fresh:
+            self._seed(value, term)
+
+    def _term(self, spelling: Any, into: int | None = None) -> int:
+        if isinstance(spelling, ir.Value):
+            return self._id(spelling)
+        name, *operands = spelling
+        args: list[Any] = []
+        for a in operands:
+            if isinstance(a, ir.Value) or (isinstance(a, tuple) and a and isinstance(a[0], str)):
+                args.append(self._term(a))
+            elif isinstance(a, list):
+                args.append([self._term(x) for x in a])
+            else:
+                args.append(a)
+        return self.terms.add(name, *args, into=into)
+
+    def _opaque(self, spelling: tuple[Any, ...], term: str, into: int | None = None) -> int:
+        _, node, _, captured = spelling
+        ins = [self.terms.add("Absent") if v is None else self._id(v) for v in node.inputs]
+        ins += [self._id(v) for v in captured]
+        key = self._node_key(node, captured)
+        payload = self._nodes.get(key)
+        if payload is None:
+            payload = self._nodes[key] = len(self.payloads.nodes)
+            self.payloads.nodes.append(node)
+            self.payloads.captured[payload] = captured
+        return self.terms.add(term, payload, ins, into=into)
+
+    def _node_key(self, node: ir.Node, captured: list[ir.Value]) -> Any:
+        """Equal for nodes that compute the same from the same inputs; random or possibly stateful ones are unique."""
+        training = node.op_type == "Dropout" or node.op_type in _RANDOM
+        if captured or training or node.domain not in _KNOWN_DOMAINS:
+            return id(node)
+        parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
+        for name, a in sorted(node.attributes.items()):
+            if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+                return id(node)
+            if a.type == ir.AttributeType.TENSOR:
+                t = a.as_tensor()
+                parts.append((name, t.dtype, tuple(t.shape), t.tobytes() if t.nbytes <= _SMALL else id(t)))
+            else:
+                parts.append((name, a.type, repr(a.value)))
+        return tuple(parts)
+
+    def _id(self, value: ir.Value) -> int:
+        known = self.ids.get(value)
+        if known is not None:
+            return known
+        canonical = self._canonical(value)
+        if self._known(value):
+            term = self._number(value)
+        elif canonical is not value:
+            term = self._id(canonical)
+        elif value.const_value is not None and not value.is_graph_input():
+            term = self._constant(value)
+        else:
+            term = self._leaf("Input", value)
+        self._bind(value, term)
+        return term
+
+    def _number(self, value: ir.Value) -> int:
+        facts = self.shapes.of(value)
+        assert facts.elems is not None
+        if value.producer() is None and value.const_value is not None:
+            return self._constant(value)
+        return self.terms.add("Ints", facts.elems) if facts.dims else self.terms.add("Int0", facts.elems[0])
+
+    def _leaf(self, term: str, value: ir.Value) -> int:
+        self.payloads.values.append(value)
+        return self.terms.add(term, len(self.payloads.values) - 1)
+
+    def _constant(self, value: ir.Value) -> int:
+        tensor = value.const_value
+        assert tensor is not None
+        facts = self.shapes.of(value)
+        if self._known(value) and facts.elems is not None:
+            return self.terms.add("Ints", facts.elems) if facts.dims else self.terms.add("Int0", facts.elems[0])
+        small = tensor.nbytes <= _SMALL and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor)
+        key: Any = (tensor.dtype, tuple(tensor.shape), tensor.tobytes()) if small else id(value)
+        term = self._constants.get(key)
+        if term is None:
+            term = self._constants[key] = self._leaf("Const", value)
+            self.terms.state("const", term)
+            self._constant_facts(tensor, term)
+        return term
+
+    def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
+        shape = tuple(int(d) for d in tensor.shape)
+        if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
+            number = float(np.asarray(tensor.numpy()).astype(np.float64).reshape(-1)[0])
+            if np.isfinite(number):
+                self.terms.state("fval", term, repr(number))
+        elif tensor.dtype in _FLOATS and shape and shape[-1] % 2 == 0 and 0 < shape[-1] <= 1024 and 0 not in shape:
+            array, half = np.asarray(tensor.numpy()), shape[-1] // 2
+            first = array.reshape(-1, shape[-1])[0]
+            for pairs, a, b in ((0, np.s_[..., :half], np.s_[..., half:]), (1, np.s_[..., ::2], np.s_[..., 1::2])):
+                if np.array_equal(first[a], first[b]) and np.array_equal(array[a], array[b]):
+                    self.terms.state("doubled", term, pairs)
+        elif tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
+            ids = np.asarray(tensor.numpy())
+            step = int(ids[1] - ids[0])
+            if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
+                self.terms.state("irange", term, int(ids[0]), int(ids[-1]) + 1, step)
+
+    def _seed(self, value: ir.Value, term: int) -> None:
+        facts = self.shapes.of(value)
+        if facts.dtype is not None and facts.dtype.value:
+            self.terms.state("dtype", term, facts.dtype.value)
+        if facts.dims is not None:
+            self.terms.dims(term, facts.dims)
+        if facts.elems is not None and len(facts.elems) <= _LONGEST:
+            self.terms.elements(term, facts.elems)
+
+
+def _leaves(spelling: Any) -> Iterable[ir.Value]:
+    if isinstance(spelling, ir.Value):
+        yield spelling
+    elif isinstance(spelling, tuple | list):
+        for s in spelling:
+            yield from _leaves(s)
+
+
+def _nested(spelling: Spelling) -> bool:
+    """The spelling takes more than one node to print."""
+    return isinstance(spelling, tuple) and any(isinstance(a, tuple) and a and isinstance(a[0], str) and a[0] != "Ints"
+                                               for a in spelling[1:])  # fmt: skip
+
+
+def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
+    """Outer values used in a body and in the bodies inside it."""
+    inner: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
+    for node in graph:
+        inner.update(node.outputs)
+    for node in graph:
+        for v in node.inputs:
+            if v is not None and v not in inner:
+                found[v] = None
+        for a in node.attributes.values():
+            for g in [a.as_graph()] if a.type == ir.AttributeType.GRAPH else (
+                a.as_graphs() if a.type == ir.AttributeType.GRAPHS else []
+            ):
+                deeper: dict[ir.Value, None] = {}
+                _collect(g, deeper)
+                found.update({v: None for v in deeper if v not in inner})
+    for v in graph.outputs:
+        if v not in inner:
+            found[v] = None
+
+
+__all__ = ["Payloads", "Reading", "read"]

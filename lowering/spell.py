@@ -1,0 +1,351 @@
+"""How each ONNX operator is spelled as a term: the reading table, one function per operator.
+
+A spelling is a nested tuple `(term name, operand, ...)` whose operands are `ir.Value`s, spellings, lists, numbers or
+tuples of integers. It is the normal form: axes counted from the end, targets and bounds resolved through the symbolic
+facts, opsets unified. None means "opaque": the node is carried through verbatim. `both` asks for the opaque node to
+stay available beside its spelling, where the spelling cannot be printed back as the same single node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import onnx_ir as ir
+
+from .shapes import Shapes, ValueFacts
+
+Spelling = tuple[Any, ...] | ir.Value
+
+#: The newest opset whose operators are known here; an operator redefined later is opaque.
+NEWEST_OPSET = 24
+_FAR = 2**62
+_EIGHT_BIT_FLOATS_AND_STRING = {8, 17, 18, 19, 20, 23, 24}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A node as the spelling functions see it."""
+
+    node: ir.Node
+    opset: int
+    shapes: Shapes
+
+    def value(self, i: int) -> ir.Value | None:
+        return self.node.inputs[i] if i < len(self.node.inputs) else None
+
+    def x(self, i: int = 0) -> ir.Value:
+        v = self.node.inputs[i]
+        assert v is not None
+        return v
+
+    def facts(self, i: int) -> ValueFacts:
+        return self.shapes.of(self.x(i))
+
+    def out(self) -> ValueFacts:
+        return self.shapes.of(self.node.outputs[0])
+
+    def dims(self, i: int = 0) -> tuple[int | str, ...] | None:
+        return self.facts(i).dims
+
+    def ints(self, i: int) -> tuple[int, ...] | None:
+        """The elements of an integer input when all are known numbers."""
+        v = self.value(i)
+        elems = None if v is None else self.shapes.of(v).elems
+        return elems if elems is not None and all(isinstance(e, int) for e in elems) else None  # type: ignore[return-value]
+
+    def int(self, name: str, default: int) -> int:
+        a = self.node.attributes.get(name)
+        return default if a is None else a.as_int()
+
+    def float(self, name: str, default: float) -> float:
+        a = self.node.attributes.get(name)
+        return default if a is None else a.as_float()
+
+    def list(self, name: str) -> tuple[int, ...] | None:
+        a = self.node.attributes.get(name)
+        return None if a is None else tuple(a.as_ints())
+
+    def axes(self, position: int, name: str = "axes") -> tuple[int, ...] | None:
+        """Axes given as an attribute (old opsets) or as a constant input."""
+        return self.list(name) or self.ints(position)
+
+    def only_first_output(self) -> bool:
+        return not any(o is not None and (o.uses() or o.is_graph_output()) for o in self.node.outputs[1:])
+
+
+def _last(axis: int, rank: int | None) -> int | None:
+    """An axis counted from the end; None if it is counted from the front of an unknown rank."""
+    if axis < 0:
+        return axis
+    return None if rank is None else axis - rank
+
+
+def _rank(r: Read, i: int = 0) -> int | None:
+    d = r.dims(i)
+    return None if d is None else len(d)
+
+
+def _plain(r: Read) -> Spelling | None:
+    """The operator is a term of the same name on the same operands."""
+    if any(v is None for v in r.node.inputs):
+        return None
+    return (r.node.op_type, *r.node.inputs)
+
+
+def _cast(r: Read) -> Spelling | None:
+    to = r.int("to", 0)
+    return None if to in _EIGHT_BIT_FLOATS_AND_STRING or r.facts(0).dtype in (None, ir.DataType.STRING) else ("Cast", r.x(), to)
+
+
+def _same(r: Read) -> Spelling:
+    return r.x()
+
+
+def _dropout(r: Read) -> Spelling | None:
+    training = r.value(2)
+    if training is not None and r.ints(2) != (0,):
+        return None
+    return r.x() if r.only_first_output() else None
+
+
+def _softmax(r: Read) -> Spelling | None:
+    axis = _last(r.int("axis", -1 if r.opset >= 13 else 1), _rank(r))
+    if axis is None or (r.opset < 13 and axis != -1):
+        return None  # before opset 13 Softmax flattens to two dimensions: equal only on the last axis
+    return ("Softmax", r.x(), axis)
+
+
+def _reduce(since: int) -> Callable[[Read], Spelling | None]:
+    def spell(r: Read) -> Spelling | None:
+        if r.opset >= since and r.value(1) is not None and r.ints(1) is None:
+            return None
+        axes = r.axes(1)
+        if not axes:
+            return None
+        ends = [_last(a, _rank(r)) for a in axes]
+        if None in ends:
+            return None
+        return (r.node.op_type, r.x(), tuple(sorted(ends)), r.int("keepdims", 1))  # type: ignore[type-var]
+
+    return spell
+
+
+def _transpose(r: Read) -> Spelling | None:
+    perm, rank = r.list("perm"), _rank(r)
+    if perm is None and rank is None:
+        return None
+    order = perm if perm is not None else tuple(reversed(range(rank or 0)))
+    return r.x() if order == tuple(range(len(order))) else ("Transpose", r.x(), order)
+
+
+def _reshape(r: Read) -> Spelling | None:
+    target, dims, out = r.ints(1), r.dims(), r.out().dims
+    if r.int("allowzero", 0) and (target is None or 0 in target):
+        return None
+    if dims is not None and out is not None:
+        found: list[int | None] = []
+        for j, d in enumerate(out):
+            if isinstance(d, int) and d > 0:
+                found.append(d)
+            else:
+                found.append(0 if j < len(dims) and dims[j] == d and not isinstance(d, int) else None)
+        if found.count(None) == 1 and not (isinstance(out[found.index(None)], int)):
+            found[found.index(None)] = -1
+        if None not in found:
+            return ("Reshape", r.x(), ("Ints", tuple(found)))
+    if target is not None:
+        return ("Reshape", r.x(), ("Ints", target))
+    return ("Reshape", r.x(), r.x(1))
+
+
+def _flatten(r: Read) -> Spelling | None:
+    return spelled if isinstance(spelled := _reshape_like(r), tuple) else None
+
+
+def _reshape_like(r: Read) -> Spelling | None:
+    dims, out = r.dims(), r.out().dims
+    if dims is None or out is None:
+        return None
+    found = [d if isinstance(d, int) and d > 0 else 0 if j < len(dims) and dims[j] == d and isinstance(d, str) else None
+             for j, d in enumerate(out)]  # fmt: skip
+    if found.count(None) == 1 and isinstance(out[found.index(None)], str):
+        found[found.index(None)] = -1
+    return None if None in found else ("Reshape", r.x(), ("Ints", tuple(found)))
+
+
+def _expand(r: Read) -> Spelling | None:
+    dims, out = r.dims(), r.out().dims
+    if dims is not None and out is not None and len(out) >= len(dims):
+        lead = len(out) - len(dims)
+        target: list[int] = []
+        for j, d in enumerate(out):
+            if j >= lead and dims[j - lead] == d:
+                target.append(1)
+            elif isinstance(d, int):
+                target.append(d)
+        if len(target) == len(out):
+            return r.x() if not lead and set(target) <= {1} else ("Expand", r.x(), ("Ints", tuple(target)))
+    return ("Expand", r.x(), r.x(1))
+
+
+def _unsqueeze(r: Read) -> Spelling | None:
+    axes = r.axes(1)
+    if not axes:
+        return None
+    rank = _rank(r)
+    if rank is None:
+        return ("Unsqueeze", r.x(), axes[0]) if len(axes) == 1 and axes[0] < 0 else None
+    total, term = rank + len(axes), r.x()
+    spelled: Spelling = term
+    for k, a in enumerate(sorted(a % total for a in axes)):
+        spelled = ("Unsqueeze", spelled, a - (rank + k + 1))
+    return spelled
+
+
+def _squeeze(r: Read) -> Spelling | None:
+    dims, axes = r.dims(), r.axes(1)
+    if dims is None:
+        return None
+    if axes is None:
+        if r.value(1) is not None or any(isinstance(d, str) for d in dims):
+            return None
+        axes = tuple(i for i, d in enumerate(dims) if d == 1)
+    spelled: Spelling = r.x()
+    for k, a in enumerate(sorted((a % len(dims) for a in axes), reverse=True)):
+        spelled = ("Squeeze", spelled, a - (len(dims) - k))
+    return spelled
+
+
+def _slice(r: Read) -> Spelling | None:
+    dims, starts, ends = r.dims(), r.value(1), r.value(2)
+    if starts is None or ends is None:
+        return None
+    first, last = r.shapes.of(starts).elems, r.shapes.of(ends).elems
+    axes, steps = r.ints(3), r.ints(4)
+    if (r.value(3) is not None and axes is None) or (r.value(4) is not None and steps is None) or first is None or last is None:
+        return None
+    axes = axes if axes is not None else tuple(range(len(first)))
+    steps = steps if steps is not None else (1,) * len(first)
+    if not len(first) == len(last) == len(axes) == len(steps):
+        return None
+    spelled: Spelling = r.x()
+    for a, s, e, t in zip(axes, first, last, steps, strict=True):
+        axis = _last(a, None if dims is None else len(dims))
+        if axis is None:
+            return None
+        size = None if dims is None else dims[axis]
+        if t == 1 and s == 0 and (e == size or (isinstance(e, int) and e >= _FAR)):
+            continue
+        if isinstance(size, int) and isinstance(s, int) and isinstance(e, int) and t >= 1:
+            begin = min(max(s + size if s < 0 else s, 0), size)
+            end = min(max(e + size if e < 0 else e, begin), size)
+            if begin == end:
+                return None
+            end = begin + (end - begin - 1) // t * t + 1  # one past the last element taken
+            if (begin, end, t) != (0, size, 1):
+                spelled = ("SliceC", spelled, axis, begin, end, t)
+        elif len(axes) == 1:
+            spelled = ("Slice", spelled, starts, ends, axis, t)
+        else:
+            return None
+    return spelled
+
+
+def _gather(r: Read) -> Spelling | None:
+    axis = _last(r.int("axis", 0), _rank(r))
+    return None if axis is None else ("Gather", r.x(), r.x(1), axis)
+
+
+def _concat(r: Read) -> Spelling | None:
+    axis = _last(r.int("axis", 0), _rank(r))
+    if axis is None or None in r.node.inputs:
+        return None
+    return r.x() if len(r.node.inputs) == 1 else ("Concat", list(r.node.inputs), axis)
+
+
+def _split(r: Read) -> Spelling | None:
+    dims, parts = r.dims(), len(r.node.outputs)
+    if dims is None:
+        return None
+    axis = r.int("axis", 0) % len(dims)
+    size = dims[axis]
+    if not isinstance(size, int):
+        return None
+    sizes = r.list("split") or r.ints(1)
+    if sizes is None:
+        if r.value(1) is not None:
+            return None
+        each = -(-size // parts)
+        sizes = (*(each,) * (parts - 1), size - each * (parts - 1))
+    if len(sizes) != parts or sum(sizes) != size or min(sizes) < 1:
+        return None
+    return ("Split", r.x(), axis - len(dims), sizes)
+
+
+def _shape(r: Read) -> Spelling | None:
+    rank = _rank(r)
+    if rank is None:
+        return None
+    clamp = lambda a: min(max(a + rank if a < 0 else a, 0), rank)  # noqa: E731
+    start, end = clamp(r.int("start", 0)), clamp(r.int("end", rank))
+    return ("Shape", r.x(), start - rank, end - rank) if start < end else None
+
+
+def _norm_axis(r: Read) -> bool:
+    rank = _rank(r)
+    axis = _last(r.int("axis", -1), rank)
+    return axis == -1 and r.only_first_output() and r.int("stash_type", 1) == 1
+
+
+def _layer_norm(r: Read) -> Spelling | None:
+    if not _norm_axis(r) or r.value(2) is None:
+        return None
+    return ("LayerNorm", r.x(), r.x(1), r.x(2), r.float("epsilon", 1e-5))
+
+
+def _rms_norm(r: Read) -> Spelling | None:
+    return ("RMSNorm", r.x(), r.x(1), r.float("epsilon", 1e-5)) if _norm_axis(r) else None
+
+
+def _gelu(r: Read) -> Spelling | None:
+    a = r.node.attributes.get("approximate")
+    return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
+
+
+def _one_input(term: str) -> Callable[[Read], Spelling | None]:
+    return lambda r: (term, r.x()) if len(r.node.inputs) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    spell: Callable[[Read], Spelling | None]
+    both: bool = False  # keep the verbatim node as well
+    since: int = 1
+
+
+def _table() -> Mapping[tuple[str, str], Entry]:
+    plain = (
+        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less LessOrEqual "
+        "Greater GreaterOrEqual Where MatMul Range"
+    ).split()  # fmt: skip
+    table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
+    table.update({
+        ("", "Cast"): Entry(_cast), ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
+        ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
+        ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape), ("", "Flatten"): Entry(_flatten, both=True),
+        ("", "Expand"): Entry(_expand), ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
+        ("", "Slice"): Entry(_slice), ("", "Gather"): Entry(_gather), ("", "Concat"): Entry(_concat),
+        ("", "Split"): Entry(_split), ("", "Shape"): Entry(_shape),
+        ("", "LayerNormalization"): Entry(_layer_norm, both=True), ("", "RMSNormalization"): Entry(_rms_norm, both=True),
+        ("", "SimplifiedLayerNormalization"): Entry(_rms_norm, both=True),
+        ("", "Gelu"): Entry(_gelu, both=True), ("com.microsoft", "Gelu"): Entry(_one_input("Gelu"), both=True),
+        ("com.microsoft", "FastGelu"): Entry(_one_input("FastGelu"), both=True),
+    })  # fmt: skip
+    return MappingProxyType(table)
+
+
+#: (domain, op type) -> how it is read.
+SPELLINGS: Mapping[tuple[str, str], Entry] = _table()

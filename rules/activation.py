@@ -1,0 +1,64 @@
+"""Activations. Gelu: Hendrycks & Gimpel (arXiv 1606.08415); ONNX Gelu-20."""
+
+from __future__ import annotations
+
+from ..egraph.lang import Float, Guard, Sides, Tensor, call, eq, near, real, rule, scalar, supported, thin
+
+#: Half a unit of the last place of 1.414 in float16; a constant that far off is another function.
+_TOLERANCE = 5e-4
+
+
+def _one(c: Tensor, x: Tensor, k: int, value: float) -> list[Guard]:
+    return [eq(scalar(c), real(value)), *thin(c, x, k)]
+
+
+def _about(c: Tensor, x: Tensor, k: int, v: Float, value: float) -> list[Guard]:
+    return [eq(scalar(c), v), near(v, value, _TOLERANCE), *thin(c, x, k)]
+
+
+def erf_plus(x: Tensor) -> Tensor:
+    return call("ErfPlus", x)  # type: ignore[no-any-return]
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=1.4142135623730951", o="=1"),
+    refuse=[dict(x="b h", c="=1.5", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=2"), dict(x="b h", c="=1.4142135623730951:1 1 1", o="=1"),
+            dict(x="b h", c="=1.4142135623730951", o="=1:1 1 1")],
+)  # fmt: skip
+def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
+    """1 + erf(x / sqrt(2)) = erf_plus(x)"""
+    return Sides(call("Erf", x / c) + o, erf_plus(x), when=[*_about(c, x, k, v, 2**0.5), *_one(o, x, k, 1.0)])
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.7071067811865476", o="=1"),
+    refuse=[dict(x="b h", c="=0.75", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=2"), dict(x="b h", c="=0.7071067811865476:1 1 1", o="=1"),
+            dict(x="b h", c="=0.7071067811865476", o="=1:1 1 1")],
+)  # fmt: skip
+def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
+    """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
+    return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5), *_one(o, x, k, 1.0)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+def gelu_last(x: Tensor, c: Tensor, k: int) -> Sides:
+    """(x * erf_plus(x)) * 0.5 = Gelu(x)"""
+    return Sides(x * erf_plus(x) * c, call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=2"), refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")])
+def gelu_halved(x: Tensor, c: Tensor, k: int) -> Sides:
+    """(x * erf_plus(x)) / 2 = Gelu(x)"""
+    return Sides((x * erf_plus(x)) / c, call("Gelu", x), when=[*_one(c, x, k, 2.0), supported("Gelu", x)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+def gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
+    """(0.5 * x) * erf_plus(x) = Gelu(x)"""
+    return Sides((x * c) * erf_plus(x), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+def gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x * (0.5 * erf_plus(x)) = Gelu(x)"""
+    return Sides(x * (c * erf_plus(x)), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])

@@ -1,0 +1,57 @@
+"""Layout: transposes compose and cancel, reshapes of the same size are nothing, added axes go away again."""
+
+from __future__ import annotations
+
+from ..egraph.lang import (
+    Int, Ints, Sides, Tensor, at, call, count, dim, eq, ne, num, rank, rule, transpose, unsqueeze,
+)  # fmt: skip
+
+
+def squeeze(x: Tensor, axis: int | Int) -> Tensor:
+    return call("Squeeze", x, axis)  # type: ignore[no-any-return]
+
+
+@rule(
+    expand=dict(n=(2, 3, 4, 5, 6)), holds=[dict(x="b n s h", p=(0, 2, 1, 3), q=(0, 1, 3, 2)), dict(x="b n s", p=(2, 0, 1), q=(2, 0, 1))],
+)  # fmt: skip
+def transpose_transpose(x: Tensor, p: Ints, q: Ints, n: int) -> Sides:
+    """transpose(transpose(x, p), q) = transpose(x, p[q])"""
+    both = Ints("vec-of", tuple(at(p, at(q, i)) for i in range(n)))
+    return Sides(transpose(transpose(x, p), q), transpose(x, both), when=[eq(count(p), n), eq(count(q), n)])
+
+
+@rule(expand=dict(n=(2, 3, 4, 5, 6)), holds=dict(x="b n s h"))
+def transpose_nothing(x: Tensor, n: int) -> Sides:
+    """transpose(x, 0123..) = x"""
+    return Sides(transpose(x, tuple(range(n))), x)
+
+
+@rule(holds=dict(x="b s h", a=-3))
+def squeeze_unsqueeze(x: Tensor, a: Int) -> Sides:
+    """squeeze(unsqueeze(x, a), a) = x"""
+    return Sides(squeeze(unsqueeze(x, a), a), x)
+
+
+@rule(holds=dict(x="b 1 h", a=-2))
+def unsqueeze_squeeze(x: Tensor, a: Int) -> Sides:
+    """unsqueeze(squeeze(x, a), a) = x"""
+    return Sides(unsqueeze(squeeze(x, a), a), x)
+
+
+@rule(expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", t="ints b n s h"), dict(x="b", t="ints b")], refuse=[dict(x="b n s", t="ints n b s"), dict(x="b s", t="ints s b"), dict(x="1 b s", t="ints b s")])
+def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
+    """reshape(x, shape of x) = x"""
+    same: Tensor = call("Reshape", x, t)
+    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *(eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1))])
+
+
+@rule(holds=dict(x="b 1 h", a=-2, t="ints b h"), refuse=[])
+def transpose_added_axis(x: Tensor) -> Sides:
+    """transpose(unsqueeze(x, -2), 0213) = unsqueeze(x, -3)   for x of rank 3"""
+    return Sides(transpose(unsqueeze(x, -2), (0, 2, 1, 3)), unsqueeze(x, -3))
+
+
+@rule(holds=dict(x="b s h"))
+def transpose_added_head(x: Tensor) -> Sides:
+    """transpose(unsqueeze(x, -3), 0213) = unsqueeze(x, -2)   for x of rank 3"""
+    return Sides(transpose(unsqueeze(x, -3), (0, 2, 1, 3)), unsqueeze(x, -2))

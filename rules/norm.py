@@ -1,0 +1,120 @@
+"""Normalisation over the last axis. Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
+
+`rnorm(x, eps)` is x / sqrt(mean(x^2) + eps); a layer normalisation is the rnorm of x minus its mean.
+"""
+
+from __future__ import annotations
+
+from ..egraph.dtypes import FLOAT32
+from ..egraph.lang import (
+    Float, Int, Sides, Tensor, call, cast, dim, dtype, eq, rank, real, rule, scalar, supported, thin,
+)  # fmt: skip
+
+_LAST = (-1,)
+
+
+def mean(x: Tensor) -> Tensor:
+    return call("ReduceMean", x, _LAST, 1)  # type: ignore[no-any-return]
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    return call("RSqrt", x)  # type: ignore[no-any-return]
+
+
+def rnorm(x: Tensor, eps: Float) -> Tensor:
+    return call("RNorm", x, eps)  # type: ignore[no-any-return]
+
+
+def centre(x: Tensor) -> Tensor:
+    return call("Center", x)  # type: ignore[no-any-return]
+
+
+def sqrt(x: Tensor) -> Tensor:
+    return call("Sqrt", x)  # type: ignore[no-any-return]
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    return call("Reciprocal", x)  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------------------------------------- the inverse of a root
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="positive b s"))
+def rsqrt_reciprocal(x: Tensor) -> Sides:
+    """1 / sqrt(x), by Reciprocal = rsqrt(x)"""
+    return Sides(reciprocal(sqrt(x)), rsqrt(x))
+
+
+@rule(stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="positive b s", c="=1"), dict(x="positive b s", c="=1:1")], refuse=[dict(x="positive b s", c="=2")])
+def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
+    """1 / sqrt(x), by Div = rsqrt(x)"""
+    return Sides(c / sqrt(x), rsqrt(x), when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
+
+
+@rule(stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="positive b s", c="=-0.5"), dict(x="positive b s", c="=-0.5:1")], refuse=[dict(x="positive b s", c="=0.5"), dict(x="positive b s", c="=-0.5:1 1 1")])
+def rsqrt_pow(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** -0.5 = rsqrt(x)"""
+    return Sides(call("Pow", x, c), rsqrt(x), when=[eq(scalar(c), real(-0.5)), *thin(c, x, k)])
+
+
+
+# ------------------------------------------------------------------------------------------------------------ rnorm, RMS
+
+
+@rule(stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")], refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")])
+def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** 2 = x * x"""
+    return Sides(call("Pow", x, c), x * x, when=[eq(scalar(c), real(2.0)), *thin(c, x, k)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")], refuse=[dict(x="b s h", e="b s 1")])
+def rnorm_mul(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
+    """x * rsqrt(mean(x*x) + eps) = rnorm(x, eps)"""
+    return Sides(x * rsqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")], refuse=[dict(x="b s h", e="b s 1")])
+def rnorm_div(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
+    """x / sqrt(mean(x*x) + eps) = rnorm(x, eps)"""
+    return Sides(x / sqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
+
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", eps=1e-5),
+    refuse=[dict(x="b s 1", w="h", eps=1e-5), dict(x="b s h", w="1", eps=1e-5), dict(x="h", w="b h", eps=1e-5)],
+)  # fmt: skip
+def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
+    """rnorm(x, eps) * w = RMSNormalization(x, w, eps)"""
+    when = [eq(rank(w), 1), eq(dim(w, -1), dim(x, -1)), eq(dtype(w), dtype(x)), supported("RMSNorm", x)]
+    return Sides(rnorm(x, eps) * w, call("RMSNorm", x, w, eps), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(x="b s h:float16", w="h:float16", t=10, eps=1e-5),
+    refuse=[dict(x="b s h:float16", w="h:float16", t=11, eps=1e-5), dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5), dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
+)  # fmt: skip
+def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
+    """cast(rnorm(cast(x, f32), eps), type of x) * w = RMSNormalization(x, w, eps), which computes in f32 itself"""
+    when = [eq(t, dtype(x)), eq(dtype(w), t), eq(rank(w), 1), eq(dim(w, -1), dim(x, -1)), supported("RMSNorm", x)]
+    return Sides(cast(rnorm(cast(x, FLOAT32), eps), t) * w, call("RMSNorm", x, w, eps), when=when)
+
+
+# ------------------------------------------------------------------------------------------------------ LayerNormalization
+
+
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"))
+def centre_sub(x: Tensor) -> Sides:
+    """x - mean(x) = centre(x)"""
+    return Sides(x - mean(x), centre(x))
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", b="h", eps=1e-5),
+    refuse=[dict(x="b s h", w="h", b="1", eps=1e-5), dict(x="h", w="h", b="b h", eps=1e-5)],
+)  # fmt: skip
+def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
+    """RMSNormalization(centre(x), w, eps) + b = LayerNormalization(x, w, b, eps)"""
+    when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x)), supported("LayerNorm", x)]
+    return Sides(call("RMSNorm", centre(x), w, eps) + b, call("LayerNorm", x, w, b, eps), when=when)

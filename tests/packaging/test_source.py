@@ -1,0 +1,218 @@
+"""Laws of the source text: file size, no operator names outside the tables, no mutable module state."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MAX_LINES = 500
+
+# Fused operators are named where terms are printed as nodes and where nodes are read as terms, nowhere else.
+TABLES = {"lowering/emit.py", "lowering/spell.py"}
+FUSED = re.compile(
+    r"\b("
+    r"RotaryEmbedding|GemmaRotaryEmbedding|(MultiHead|GroupQuery|SparseAttention|Packed(MultiHead)?|"
+    r"DecoderMaskedMultiHead|DecoderMaskedSelf|QOrdered|Longformer|Linear|Paged)?Attention|"
+    r"(Skip)?(Simplified)?LayerNormalization|SkipSimplifiedLayerNormalization|EmbedLayerNormalization|"
+    r"RMSNormalization|SkipRMSNormalization|GroupNorm|SkipGroupNorm|"
+    r"(Fast|Bias|Quick|BiasSplit)?Gelu|FusedMatMul|FusedGemm|FusedConv|SwiGLU|MoE|QMoE"
+    r")\b"
+)
+
+MUTABLE_CALLS = {"list", "dict", "set", "bytearray", "defaultdict", "OrderedDict", "Counter", "deque"}
+MUTATORS = {
+    "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault",
+    "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update",
+    "appendleft", "extendleft", "popleft",
+}  # fmt: skip
+
+
+def docstrings(tree: ast.Module) -> set[int]:
+    """Identities of the constants that are docstrings."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                found.add(id(first.value))
+    return found
+
+
+def fused_names(source: Any) -> list[str]:
+    skip = docstrings(source.tree)
+    return [
+        f"{source.name}:{node.lineno}: {match[0]}"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skip
+        for match in FUSED.finditer(node.value)
+    ]
+
+
+def is_mutable(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call):
+        called = value.func
+        name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+        return name in MUTABLE_CALLS
+    return isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+
+
+def module_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements run when the module is imported, also under `if`, `try` and `with`."""
+    for statement in body:
+        yield statement
+        for field in ("body", "orelse", "finalbody"):
+            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from module_level(getattr(statement, field, []))
+
+
+def base_name(node: ast.expr) -> str:
+    """The name that `x[i].y[j]` is a part of: "x", or "y" when x is a module (the caller matches either)."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def local_names(function: ast.AST) -> set[str]:
+    """Parameters and assigned names of a function: they hide a module-level name."""
+    bound = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+    return bound
+
+
+def mutations(node: ast.AST, hidden: frozenset[str] = frozenset()) -> Iterator[tuple[int, str]]:
+    """(line, name) of every in-place change of something that no enclosing function binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        hidden |= local_names(node)
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = [t for t in node.targets if isinstance(t, ast.Subscript)]
+    elif isinstance(node, ast.AugAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+        targets = [node.func.value]
+    for target in targets:
+        if (name := base_name(target)) and name not in hidden:
+            yield target.lineno, name
+    for child in ast.iter_child_nodes(node):
+        yield from mutations(child, hidden)
+
+
+def global_state(sources: list[Any]) -> list[str]:
+    found = []
+    shared: set[str] = set()
+    for source in sources:
+        for statement in module_level(source.tree.body):
+            if isinstance(statement, ast.Assign):
+                names = [t.id for t in statement.targets if isinstance(t, ast.Name)]
+            elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                names = [statement.target.id]
+            else:
+                continue
+            if not is_mutable(statement.value):
+                continue
+            for name in names:
+                if name != "__all__":
+                    shared.add(name)
+                    if name != name.upper():
+                        found.append(f"{source.name}:{statement.lineno}: {name} is a mutable module global")
+    for source in sources:
+        found += [
+            f"{source.name}:{node.lineno}: global {', '.join(node.names)}"
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Global)
+        ]
+        found += [
+            f"{source.name}:{line}: {n} is changed" for line, n in mutations(source.tree) if n in shared
+        ]
+    return found
+
+
+def test_files_stay_short(root: Path) -> None:
+    folders = ("api", "egraph", "lowering", "rules", "tests", "examples", "bench")
+    lengths = {
+        path.relative_to(root).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in folders
+        for path in (root / folder).rglob("*.py")
+    }
+    assert {name: n for name, n in lengths.items() if n >= MAX_LINES} == {}
+
+
+def test_fused_operators_are_named_in_the_tables_only(sources: Any) -> None:
+    found = [
+        f for s in sources if s.folder in ("lowering", "api") and s.name not in TABLES for f in fused_names(s)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'if node.op_type == "RotaryEmbedding": pass',
+        'KEY = "com.microsoft::MultiHeadAttention"',
+        'x = f"{domain}.SkipLayerNormalization"',
+        'OPS = {"Gelu", "Add"}',
+    ],
+)
+def test_the_name_check_sees_one(text: str, parse: Any) -> None:
+    assert len(fused_names(parse("lowering/x.py", text))) == 1
+
+
+def test_the_name_check_reads_code_not_prose(parse: Any) -> None:
+    text = '"""Reads RotaryEmbedding."""\ndef f():\n    """Writes Gelu."""\n    return "BatchNorm"  # Gelu\n'
+    assert fused_names(parse("lowering/x.py", text)) == []
+
+
+def test_no_mutable_module_state(sources: Any) -> None:
+    assert global_state(sources) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "registry = []",
+        "cache: dict[str, int] = {}",
+        "TABLE = {}\ndef f(k):\n    TABLE[k] = 1",
+        "TABLE = {}\nTABLE['a'] = 1",
+        "SEEN = set()\ndef f(k):\n    SEEN.add(k)",
+        "ALL = []\ndef rule(f):\n    ALL.append(f)\n    return f",
+        "ALL = []\ndef f():\n    def g():\n        ALL[0].append(1)\n    return g",
+        "COUNT = 0\ndef f():\n    global COUNT\n    COUNT = 1",
+        "from collections import defaultdict\ntry:\n    memo = defaultdict(list)\nfinally:\n    pass",
+        "X = [1]\ndef f():\n    del X[0]",
+    ],
+)
+def test_the_state_check_sees_it(text: str, parse: Any) -> None:
+    assert global_state([parse("egraph/x.py", text)]) != []
+
+
+def test_the_state_check_sees_another_module_change_it(parse: Any) -> None:
+    table = parse("egraph/table.py", "TABLE = {}")
+    assert global_state([table]) == []
+    assert (
+        global_state([table, parse("rules/x.py", "from ..egraph import table\ntable.TABLE.update(a=1)")])
+        != []
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '__all__ = ["f"]',
+        "TABLE = {'a': 1}\ndef f(k):\n    return TABLE[k]",
+        "NAMES = ['a']\ndef f(NAMES):\n    NAMES.append(1)",
+        "ORDER = (1, 2)\ndef f():\n    out = []\n    out.append(ORDER)\n    return out",
+    ],
+)
+def test_the_state_check_lets_tables_and_locals_pass(text: str, parse: Any) -> None:
+    assert global_state([parse("egraph/x.py", text)]) == []
