@@ -138,7 +138,8 @@ def optimize(
 def explain(
     model: ModelArgument,
     node: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what concerns this node of the result, or names it.")
+        str | None,
+        typer.Option(metavar="NAME", help="Only what concerns this node of the result, or names it."),
     ] = None,
     strict: StrictOption = False,
     disable: DisableOption = None,

@@ -1,7 +1,7 @@
 """Choose one e-node per e-class: the cheapest acyclic DAG that covers all roots together.
 
-The problem is shrunk by exact reductions, then split into independent components. Small ones are searched, the
-others solved as mixed-integer programs (HiGHS); a greedy choice is the upper bound, and the answer at a limit.
+The problem is shrunk by exact reductions, then split into independent components. Small ones are searched,
+the others solved as mixed-integer programs (HiGHS); a greedy choice is the upper bound, and a limit's answer.
 An *option* is an e-node with the operands that still matter: the others are paid in any case.
 """
 
@@ -25,14 +25,14 @@ from .errors import ExtractionError
 # HiGHS has an absolute gap of 1e-6: with this largest coefficient, costs of one component that differ by less
 # than 1e-12 of the dearest option are ties to it.
 _OBJECTIVE_SCALE = 1e6
-# Slack of the row that keeps the minimal cost while ties are settled; above the feasibility tolerance of 1e-6.
+# Slack of the row that keeps the cost minimal while ties are settled; above the feasibility tolerance, 1e-6.
 _ROW_SLACK = 1e-4
 # All subsets of a strongly connected component of up to this many classes get an acyclicity row.
 _DENSE_SCC = 7
 # Flow variables per option, at most: more cost more time than their tighter bound saves.
 _FLOW_LIMIT = 10
 # Branchings after which a component is left to HiGHS, whose calls take as long as some hundred of them.
-_SEARCH_LIMIT = 200
+_SEARCH_LIMIT = 1000
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class ENode:
 class Extraction:
     """A chosen DAG.
 
-    choice maps each class reachable from the roots through the choice, and no other, to an index into the nodes.
-    cost is the exact sum of the chosen nodes' costs, each counted once; bound is a lower bound of the best cost,
-    proven up to the solver's float tolerance. method is "ilp" when the exact solver answered, "greedy" when any
-    part of the choice is the greedy one; message then says why, and names any limit hit.
+    choice maps each class that the roots reach through the choice, and no other, to an index into the nodes.
+    cost is the exact sum of the chosen nodes' costs, each counted once; bound is a lower bound of any cost,
+    proven up to the solver's float tolerance. method is "ilp" when search or solver answered, "greedy"
+    when any part of the choice is the greedy one; message then says why, and names any limit hit.
     """
 
     choice: dict[int, int]
@@ -83,8 +83,8 @@ _Choice = dict[int, _Option]
 class _Problem:
     """Classes with their options, operands first; roots are classes that every solution holds.
 
-    A weight is cost * unit + tie; the tie counts nodes first, then positions within the classes, and no sum of
-    ties reaches the unit. scc numbers strongly connected components; large holds those of several classes.
+    A weight is cost * unit + tie; the tie counts nodes first, then positions within the classes, and no sum
+    of ties reaches the unit. scc numbers strongly connected components; large holds those of several classes.
     """
 
     options: dict[int, list[_Option]]
@@ -110,13 +110,13 @@ def extract(
     time_limit: float | None = None,
     exact: bool = True,
 ) -> Extraction:
-    """The cheapest acyclic choice of one e-node per class that covers all roots; a shared class is paid once.
+    """The cheapest acyclic choice of one e-node per class that covers the roots; a shared class is paid once.
 
-    Ties in cost go to fewer nodes, then to the smaller sum of positions of the chosen nodes among the nodes of
-    their class, then to a fixed order: the same input gives the same choice in every run. mip_node_limit is
-    the most branch-and-bound nodes of one independent component; time_limit (seconds, for the whole call) makes
-    the result depend on the machine. At a limit, the better of the greedy and the solver's choice is returned.
-    exact=False uses the greedy choice alone.
+    Ties in cost go to fewer nodes, then to the smaller sum of positions of the chosen nodes among the nodes
+    of their class, then to a fixed order: the same input gives the same choice in every run. mip_node_limit
+    is the most branch-and-bound nodes of one independent component; time_limit (seconds, for the whole call)
+    makes the result depend on the machine. At a limit, the better of the greedy and the solver's choice is
+    returned. exact=False uses the greedy choice alone.
 
     Raises ExtractionError when a root has no finite term, ValueError when a cost is negative.
     """
@@ -280,9 +280,9 @@ def _union(option: _Option, sets: dict[int, int]) -> int:
 def _undominated(
     options: list[_Option], must: dict[int, int], bit: dict[int, int], outside: int
 ) -> list[_Option]:
-    """Drop options that close a cycle in every derivation, and those that a cheaper one can always replace.
+    """Drop options that close a cycle in every derivation, and those that a cheaper one can replace.
 
-    An option can replace another when each of its operands is present anyway: required below the other one, or
+    An option can replace another when each of its operands is present anyway: required below the other, or
     required everywhere and outside this class's cycles (the bit set outside).
     """
     kept: list[_Option] = []
@@ -507,7 +507,7 @@ class _Program:
         """Minimise cost; then, among the cheapest, minimise the tie. Returns what _solve does."""
         unit = self.part.unit
         costs = [option.weight // unit for option in self.options]
-        factor = 1.0 / max(1, *costs)
+        factor = 1.0 / max(1, max(costs))
         objective = [cost * factor * _OBJECTIVE_SCALE for cost in costs]
         found, dual, message = self._run(objective, node_limit, deadline)
         best = greedy if found is None or _weight(found) > _weight(greedy) else found
@@ -516,7 +516,7 @@ class _Program:
             return best, min(float(cost), dual / factor / _OBJECTIVE_SCALE), message, best is found
         # Dearer options are out, which leaves coefficients that the solver can tell apart.
         self.upper[: len(costs)] = [float(own <= cost) for own in costs]
-        factor = _OBJECTIVE_SCALE / max(1, *(own for own in costs if own <= cost))
+        factor = _OBJECTIVE_SCALE / max(1, max(own for own in costs if own <= cost))
         row = [(number, own * factor) for number, own in enumerate(costs) if own <= cost]
         self._row(row, -math.inf, cost * factor + max(_ROW_SLACK, factor / 2))
         ties = [option.weight % unit for option in self.options]
@@ -547,7 +547,7 @@ class _Program:
             constraints=LinearConstraint(matrix, np.array(self.low), np.array(self.high)),
             options=limits,
         )
-        message = "" if result.status == 0 else str(result.message)
+        message = "" if result.status == 0 else f"HiGHS stopped early: {result.message}"
         bound = max(0.0, result.mip_dual_bound or 0.0)
         if result.x is None:
             return None, bound, message

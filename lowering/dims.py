@@ -1,22 +1,22 @@
 """Exact arithmetic on symbolic sizes: integer polynomials over atoms, printed in one canonical spelling.
 
-A size is an ``int`` or a ``str``; two sizes are provably equal when they compare equal. An atom is a symbol or a call
-(``floordiv``, ``max``, ``min``, ``broadcast``) of sizes. Symbols stand for any integer >= 0, zero included, unless
-they were made ``signed``.
+A size is an ``int`` or a ``str``; two sizes are provably equal when they compare equal. An atom is a symbol
+or a call (``floordiv``, ``max``, ``min``, ``broadcast``) of sizes. Symbols stand for any integer >= 0, zero
+included, unless they were made ``signed``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 from typing import TypeAlias
 
 Dim: TypeAlias = int | str
 Monomial: TypeAlias = tuple[str, ...]
 Terms: TypeAlias = dict[Monomial, int]
 
-# A product of sums beyond this many terms is given up: no shape in practice needs it, a hostile one must not explode.
+# A product of sums beyond this many terms is given up: no shape in practice needs it, a hostile one must not
+# explode.
 MAX_TERMS = 64
 
 
@@ -89,7 +89,10 @@ class Dims:
 
     def add(self, *dims: Dim) -> Dim:
         """The sum."""
-        return reduce(lambda a, b: self._binary("add", a, b), dims, 0)
+        total: Dim = 0
+        for dim in dims:
+            total = self._binary("add", total, dim)
+        return total
 
     def sub(self, a: Dim, b: Dim) -> Dim:
         """``a - b``."""
@@ -97,11 +100,15 @@ class Dims:
 
     def mul(self, *dims: Dim) -> Dim:
         """The product."""
-        return reduce(lambda a, b: self._binary("mul", a, b), dims, 1)
+        product: Dim = 1
+        for dim in dims:
+            product = self._binary("mul", product, dim)
+        return product
 
     def floordiv(self, a: Dim, b: Dim) -> Dim:
-        """``a`` divided by ``b``, rounded down. ``b`` is taken to be positive: a caller whose ``b`` can be zero has
-        no result at all there."""
+        """``a`` divided by ``b``, rounded down. ``b`` is taken to be positive: a caller whose ``b`` can be
+        zero has no result at all there.
+        """
         return self._binary("floordiv", a, b)
 
     def ceildiv(self, a: Dim, b: int) -> Dim:
@@ -117,8 +124,9 @@ class Dims:
         return self._extreme("min", dims)
 
     def broadcast(self, *dims: Dim) -> Dim | None:
-        """The size several axes broadcast to, None if two constants forbid it. Two different symbols stay a call:
-        either of them may be 1."""
+        """The size several axes broadcast to, None if two constants forbid it. Two different symbols stay a
+        call: either of them may be 1.
+        """
         ints = {dim for dim in dims if isinstance(dim, int) and dim != 1}
         if ints:
             return ints.pop() if len(ints) == 1 else None
@@ -136,7 +144,7 @@ class Dims:
         return all(isinstance(each, int) and each > 0 for each in arguments if each not in whole)
 
     def quotient(self, dim: Dim) -> tuple[tuple[Dim, int], tuple[Dim, int]] | None:
-        """``((a, k), (b, c))`` if ``dim`` is ``floordiv(k*a, c*b)`` with products ``a`` and ``b``, else None."""
+        """``((a, k), (b, c))`` if ``dim`` is ``floordiv(k*a, c*b)`` of products, else None."""
         function, arguments = self._calls.get(str(dim), ("", ()))
         if function != "floordiv":
             return None
@@ -171,7 +179,9 @@ class Dims:
         return any(not self._signed.isdisjoint(monomial) for monomial in self._of(dim))
 
     def is_moderate(self, dim: Dim) -> bool:
-        """Whether ``dim`` is far from the limits of 64 bits: no `wild` symbol in it, no factor of 2**31 or more."""
+        """Whether ``dim`` is far from the limits of 64 bits: no `wild` symbol in it, no factor of 2**31 or
+        more.
+        """
         atoms = self._atoms(dim)
         parts = [dim, *(part for atom in atoms if atom in self._calls for part in self._calls[atom][1])]
         numbers = [count for part in parts for count in self._of(part).values()]
@@ -180,7 +190,9 @@ class Dims:
     # ---- equations and values
 
     def equate(self, a: Dim, b: Dim) -> None:
-        """Record ``a == b``; `resolve` applies it. An equation that cannot be solved for one atom is left out."""
+        """Record ``a == b``; `resolve` applies it. An equation that cannot be solved for one atom is left
+        out.
+        """
         difference = self._of(self.sub(self.resolve(a), self.resolve(b)))
         common = math.gcd(*difference.values())
         difference = {monomial: count // common for monomial, count in difference.items()}

@@ -1,8 +1,8 @@
 """Sizes that must be equal because the model fails on every input for which they are not.
 
-Exporters often read the batch from one input and reshape a tensor computed from another with it, so that the head
-count comes out as ``floordiv(4*batch_a, batch_b)``. The shapes that meet later leave few values for such a size; when
-only one fits them all, the batches are equal.
+Exporters often read the batch from one input and reshape a tensor computed from another with it, so that the
+head count comes out as ``floordiv(4*batch_a, batch_b)``. The shapes that meet later leave few values for such
+a size; when only one fits them all, the batches are equal.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Equations:
                 return
 
     def _choose(self, dims: Dims) -> None:
-        """Equate ``a`` with a multiple of ``b`` where only one ratio gives every quotient of theirs a value it may
-        have.
+        """Equate ``a`` with a multiple of ``b`` where only one ratio gives every quotient of theirs a value
+        it may have.
         """
         exact = {dims.resolve(quotient) for quotient, _, _ in self.exact}
         ratios: dict[tuple[Dim, Dim], set[Fraction]] = {}

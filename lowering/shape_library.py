@@ -1,7 +1,7 @@
 """Operators this package has no shape function for, answered by the onnx-shape-inference library.
 
-The library sees a copy of one node whose inputs carry stand-in names for the sizes, so names from a model never reach
-its expression parser, and neither the model nor the library's registry is changed.
+The library sees a copy of one node whose inputs carry stand-in names for the sizes, so names from a model
+never reach its expression parser, and neither the model nor the library's registry is changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_shape_inference import ShapeInferenceContext, registry
+from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]
 
 from .dims import Dim, Dims
 from .shape_ops import Node, Outputs, Tensor
@@ -18,6 +18,7 @@ from .shape_ops import Node, Outputs, Tensor
 
 def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
     """One `Tensor` per output, None if the library does not know the operator or rejects the node."""
+    registry.collect()  # idempotent: the first call imports its operators
     original = node.node
     function = registry.get(original.domain, original.op_type, version=node.opset)
     if function is None:
@@ -94,7 +95,7 @@ class StandIns:
         return self._sizes[found.value]
 
     def _parse(self, node: ast.expr) -> tuple[Dim, int]:
-        """Numerator and constant denominator of an expression. Raises LookupError outside plain arithmetic."""
+        """Numerator and constant denominator. Raises LookupError outside plain arithmetic."""
         dims = self._dims
         match node:
             case ast.Constant(value=int(number)):

@@ -87,7 +87,8 @@ def reshape(node: Node) -> Outputs:
         elif extent in (-1, 0) or not dims.nonnegative(extent):
             extent = 1
             blanks.append(axis)
-        # A symbol that is 0 would copy the input's axis; the tensor is then empty and holds nothing to get wrong
+        # A symbol that is 0 would copy the input's axis; the tensor is then empty and holds nothing to get
+        # wrong
         sizes.append(extent)
     others = dims.mul(*sizes)
     if source is not None and others != 0:
@@ -209,11 +210,15 @@ def bound(node: Node, given: Dim, length: Dim) -> Dim | None:
 
 def slice_of(length: Dim, start: Dim, end: Dim, step: Dim) -> slice | None:
     """The Python slice that takes the same elements, None unless all is known."""
-    known = isinstance(length, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
+    known = (
+        isinstance(length, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
+    )
     if not known or step == 0:
         return None
     if int(step) < 0:
-        if int(end) >= FAR:  # the specification clamps it to the last element, onnxruntime reads "to the beginning"
+        if (
+            int(end) >= FAR
+        ):  # the specification clamps it to the last element, onnxruntime reads "to the beginning"
             return None
         # a start before the axis: ONNX starts at the first element, Python takes nothing
         start = max(int(start), -int(length))
@@ -252,7 +257,12 @@ def slices(node: Node) -> Outputs:
     if axes is None or any(axis >= rank for axis in axes) or len(set(axes)) < len(axes):
         return [Tensor(data.dtype, node.unknown(rank))]
     sizes = list(data.dims)
-    if starts is None or ends is None or steps is None or not len(starts) == len(ends) == len(steps) == len(axes):
+    if (
+        starts is None
+        or ends is None
+        or steps is None
+        or not len(starts) == len(ends) == len(steps) == len(axes)
+    ):
         for axis in axes:
             sizes[axis] = node.dims.fresh()
         return [Tensor(data.dtype, tuple(sizes))]
@@ -282,11 +292,12 @@ def split(node: Node) -> Outputs:
         parts = (each,) * (count - 1) + (last if node.opset >= 18 else each,)
     if parts is None or len(parts) != count:
         parts = node.unknown(count)
+    static = all(isinstance(part, int) and part >= 0 for part in parts) and dims.add(*parts) == length
     outputs = []
     offset = 0
     for part in parts:
         contents = None
-        if data.contents is not None and all(isinstance(each, int) for each in parts):
+        if data.contents is not None and static:
             contents = data.contents.take(range(offset, offset + int(part)), axis)
             offset += int(part)
         outputs.append(Tensor(data.dtype, (*data.dims[:axis], part, *data.dims[axis + 1 :]), contents))
@@ -295,8 +306,8 @@ def split(node: Node) -> Outputs:
 
 SAME = (
     "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Celu Cos Cosh CumSum Elu Erf Exp Gelu "
-    "HardSigmoid HardSwish Hardmax InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax LpNormalization "
-    "Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
+    "HardSigmoid HardSwish Hardmax InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax "
+    "LpNormalization Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
     "Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"
 ).split()
 

@@ -1,8 +1,8 @@
 """What each operator does to the dtype, the sizes and the small integer contents of its inputs.
 
-Only operators whose meaning this package relies on are here; `library` covers the others. Sizes follow the ONNX
-operator specifications (onnx/docs/Operators.md) and what onnxruntime does where those leave a choice. A function
-returns one `Tensor` per output, or None where the node is outside what it covers.
+Only operators whose meaning this package relies on are here; `library` covers the others. Sizes follow the
+ONNX operator specifications (onnx/docs/Operators.md) and what onnxruntime does where those leave a choice. A
+function returns one `Tensor` per output, or None where the node is outside what it covers.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ MAX_WHOLE = 2**24
 
 @dataclass(slots=True)
 class Tensor:
-    """What is known of a value: dtype, sizes (None: rank unknown), contents (an object array of `Dim`, which a float
-    tensor has only where all its elements are whole numbers)."""
+    """What is known of a value: dtype, sizes (None: rank unknown), contents (an object array of `Dim`, which
+    a float tensor has only where all its elements are whole numbers).
+    """
 
     dtype: ir.DataType | None = None
     dims: tuple[Dim, ...] | None = None
@@ -80,7 +81,7 @@ class Node:
         return self.node.attributes[name].as_int() if self.has(name) else default
 
     def ints_or_input(self, name: str, index: int) -> tuple[Dim, ...] | None:
-        """A list that older opsets keep in an attribute and newer ones in an input. None: absent or unknown."""
+        """A list kept in an attribute by older opsets, in an input by newer ones. None: absent or unknown."""
         if self.has(name):
             return tuple(self.node.attributes[name].as_ints())
         given = self.get(index)
@@ -126,8 +127,10 @@ def contents_of(tensor: ir.TensorProtocol) -> Contents | None:
 
 
 def fits(value: Dim, dtype: ir.DataType, dims: Dims) -> bool:
-    """Whether arithmetic that gave ``value`` is exact in ``dtype``. A size is taken to be below 2**31 (2**24 where a
-    model computes it in floats) and a product of sizes below 2**63: no tensor could be allocated otherwise."""
+    """Whether arithmetic that gave ``value`` is exact in ``dtype``. A size is taken to be below 2**31 (2**24
+    where a model computes it in floats) and a product of sizes below 2**63: no tensor could be allocated
+    otherwise.
+    """
     if isinstance(value, str):
         if not dims.is_moderate(value):
             return False
@@ -163,8 +166,9 @@ def shared(node: Node, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, .
 def elementwise(
     node: Node, dtype: ir.DataType | None, compute: Callable[..., Dim | None] | None, *, selects: bool = False
 ) -> Outputs:
-    """Broadcast all inputs; ``compute`` gives one element, None where it is unknown. ``selects``: every result is one
-    of the operands, so that it cannot wrap around."""
+    """Broadcast all inputs; ``compute`` gives one element, None where it is unknown. ``selects``: every
+    result is one of the operands, so that it cannot wrap around.
+    """
     inputs = [Tensor() if given is None else given for given in node.inputs]
     if node.opset < 7:
         return [Tensor(dtype, inputs[0].dims)]

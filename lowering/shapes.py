@@ -1,9 +1,9 @@
 """Symbolic facts of every value of a model: dtype, sizes, and the contents of small integer tensors.
 
-Nothing declared inside the model is believed where it can be computed, and two sizes count as equal only when that is
-provable. Two cases are taken on trust: float inputs that share a dimension name share its value, as do all axes but
-the first of integer inputs; and the operands of a Concat in the main graph agree on the other axes, as the model
-fails otherwise.
+Nothing declared inside the model is believed where it can be computed, and two sizes count as equal only when
+that is provable. Two cases are taken on trust: float inputs that share a dimension name share its value, as
+do all axes but the first of integer inputs; and the operands of a Concat in the main graph agree on the other
+axes, as the model fails otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 import onnx_ir as ir
-from onnx_shape_inference import registry
 
 from .dims import Dim, Dims
 from .shape_equations import Equations
@@ -33,9 +32,9 @@ LOOP_ROUNDS = 4
 class ValueFacts:
     """What is certain of one value.
 
-    ``dims`` is None when the rank is unknown. A ``str`` size is a canonical expression: equal strings are equal
-    sizes, unequal ones may be equal too. ``elems`` holds the contents, row-major, of an integer or boolean tensor of
-    rank 0 or 1 with at most 64 elements (True is 1), None otherwise.
+    ``dims`` is None when the rank is unknown. A ``str`` size is a canonical expression: equal strings are
+    equal sizes, unequal ones may be equal too. ``elems`` holds the contents, row-major, of an integer or
+    boolean tensor of rank 0 or 1 with at most 64 elements (True is 1), None otherwise.
     """
 
     dtype: ir.DataType | None
@@ -49,8 +48,8 @@ UNKNOWN = ValueFacts(None, None, None)
 class Shapes:
     """The facts of one model.
 
-    ``sources`` maps a symbol to the main graph's input and axis that carry exactly it; ``readable`` maps every symbol
-    that stands for a declared name to that name, with ``@input`` where it is one input's own.
+    ``sources`` maps a symbol to the main graph's input and axis that carry exactly it; ``readable`` maps
+    every symbol that stands for a declared name to that name, with ``@input`` where it is one input's own.
     """
 
     def __init__(
@@ -66,7 +65,9 @@ class Shapes:
         self.readable = dict(readable)
 
     def of(self, value: ir.Value) -> ValueFacts:
-        """The facts of a value of the model, its subgraphs included. Raises KeyError for a value of another model."""
+        """The facts of a value of the model, its subgraphs included. Raises KeyError for a value of another
+        model.
+        """
         return self._facts[value]
 
     def symbols(self, dim: Dim) -> frozenset[str]:
@@ -82,11 +83,11 @@ class Shapes:
 
 
 def infer(model: ir.Model) -> Shapes:
-    """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be inlined.
+    """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
+    inlined.
 
     Weights are not read. A node that cannot be understood leaves its outputs unknown.
     """
-    registry.collect()
     run = Inference(model)
     run.graph_inputs()
     run.graph(model.graph, live_nodes(model.graph))
@@ -168,7 +169,9 @@ class Inference:
             self._record(value, self._with_declared(value, found or Tensor(), covered))
 
     def _with_declared(self, value: ir.Value, found: Tensor, covered: bool) -> Tensor:
-        """Fill in from the declared type what inference left open entirely; sizes only where no function exists."""
+        """Fill in from the declared type what inference left open entirely; sizes only where no function
+        exists.
+        """
         dtype = tensor_dtype(value) if found.dtype is None else found.dtype
         dims = found.dims
         if dims is None and value.shape is not None and is_tensor(value):
@@ -182,7 +185,8 @@ class Inference:
         if found.contents is None and found.dtype in DISCRETE and found.dims is not None:
             extents = [size for size in found.dims if isinstance(size, int)]
             if len(extents) == len(found.dims) and 0 <= (count := math.prod(extents)) <= MAX_ELEMENTS:
-                # what a caller feeds is taken to be far from the limits of its type; what a node computes is not
+                # what a caller feeds is taken to be far from the limits of its type; what a node computes is
+                # not
                 made = self._dims.fresh_element if value.is_graph_input() else self._dims.wild
                 unknown = [made() for _ in range(count)]
                 found = Tensor(found.dtype, found.dims, pack(unknown, extents))
@@ -221,9 +225,7 @@ class Inference:
         contents: Contents | None = None
         if a.contents is not None and b.contents is not None and a.dims == b.dims and dtype is not None:
             pairs = zip(a.contents.ravel(), b.contents.ravel(), strict=True)
-            contents = pack(
-                [x if x == y else self._dims.wild() for x, y in pairs], a.contents.shape
-            )
+            contents = pack([x if x == y else self._dims.wild() for x, y in pairs], a.contents.shape)
         return Tensor(dtype, dims, contents)
 
     def _agreeing(self, a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
@@ -279,7 +281,9 @@ class Inference:
         after: list[Tensor],
         first_output: int,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Assume the carried shapes stay as they start, and drop what an iteration changes until nothing does."""
+        """Assume the carried shapes stay as they start, and drop what an iteration changes until nothing
+        does.
+        """
         # one entry a carried value: None if its rank may change, else which axes are still assumed to stay
         stays = [None if each.dims is None else [True] * len(each.dims) for each in carried]
         for attempt in range(LOOP_ROUNDS):
@@ -305,7 +309,9 @@ class Inference:
         return [self._state(each, axes) for each, axes in zip(carried, stays, strict=True)], results
 
     def _state(self, start: Tensor, stays: list[bool] | None) -> Tensor:
-        """A carried value in some iteration, or after the last: the sizes that vary are new symbols each time."""
+        """A carried value in some iteration, or after the last: the sizes that vary are new symbols each
+        time.
+        """
         if stays is None or start.dims is None:
             return Tensor(start.dtype)
         kept = zip(start.dims, stays, strict=True)

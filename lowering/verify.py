@@ -275,20 +275,20 @@ class _Noise:
 Note = Callable[[_Noise, Array], None]
 
 
-def _compare(noise: _Noise, want: Array, got: Array, found: partial[Mismatch]) -> tuple[Mismatch | None, float]:
+def _compare(one: _Noise, want: Array, got: Array, found: partial[Mismatch]) -> tuple[Mismatch | None, float]:
     """(the worst difference if it is one too many, the largest difference between floats)."""
     if got.dtype != want.dtype:
         return found(kind="dtype", want=str(want.dtype), got=str(got.dtype)), 0.0
-    if noise.random:
+    if one.random:
         return None, 0.0
     if got.shape != want.shape:
         return found(kind="shape", want=want.shape, got=got.shape), 0.0
     differs, distance = _differences(want, got)
-    judged = noise.keep & ~noise.unstable
+    judged = one.keep & ~one.unstable
     wrong, distance = differs & judged, np.where(judged, distance, 0.0)
     if _is_float(want):  # padding may hold any finite value
-        wrong |= ~noise.keep & ~noise.unstable & np.isfinite(_wide(want)) & ~np.isfinite(_wide(got))
-    largest, tolerance = float(np.max(distance, initial=0.0)), noise.tolerance()
+        wrong |= ~one.keep & ~one.unstable & np.isfinite(_wide(want)) & ~np.isfinite(_wide(got))
+    largest, tolerance = float(np.max(distance, initial=0.0)), one.tolerance()
     if not wrong.any() and largest <= tolerance:
         return None, largest
     kind: Kind = "nan" if wrong.any() and _is_float(want) else "value"

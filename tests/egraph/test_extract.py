@@ -72,7 +72,7 @@ def check(nodes: Sequence[ENode], roots: Sequence[int], result: Extraction) -> N
 
 
 def random_egraph(rng: random.Random) -> tuple[list[ENode], list[int]]:
-    """Up to 7 classes with up to 3 nodes each; about half of the nodes may point anywhere, so cycles abound."""
+    """Up to 7 classes with up to 3 nodes each; half of the nodes may point anywhere, so cycles abound."""
     count = rng.randint(2, 7)
     unit = rng.choice([1, 1, 3, 10**6])
     nodes = []
@@ -103,7 +103,7 @@ def dense_cycles(size: int, groups: int, seed: int) -> tuple[list[ENode], list[i
 
 
 def layers(count: int, width: int, seed: int) -> tuple[list[ENode], list[int]]:
-    """Transformer-like: caches shared by all layers, some alternatives, a fused op with two outputs per layer."""
+    """Like a transformer: caches shared by all layers, alternatives, a fused two-output op per layer."""
     rng = random.Random(seed)
     nodes: list[ENode] = []
 
@@ -159,7 +159,6 @@ def test_matches_brute_force(solver: str, reduce: bool, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_greedy_and_exact_are_acyclic_on_cyclic_graphs(exact: bool) -> None:
-    """check() walks the choice; a cycle or a hole in it cannot pass the oracle's removal test."""
     for seed in range(1000, 1400):
         nodes, roots = random_egraph(random.Random(seed))
         if next(choices(nodes, roots), None) is None:
