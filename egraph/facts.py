@@ -66,6 +66,7 @@ Law = tuple[str, str, str]  # name, body, action
 def _general() -> list[Law]:
     return [
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
+        ("vector-length", f"(= {INT64} (dtype o)) (= 1 (rank o)) (= (DNum n) (dim o -1))", "(set (len o) n)"),
         ("sized-number", "(= d (DNum a))", "(sized d)"),
         ("sized-symbol", "(source d g i)", "(sized d)"),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),

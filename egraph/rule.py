@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import RuleError
-from .ops import OPS, TENSOR, Op
+from .ops import FLOAT, INT, OPS, TENSOR, Op
 from .term import Env, Expr, Int, variable
 
 CONTRACTS = ("exact", "reassociated", "finite")
@@ -73,19 +73,30 @@ class Rule:
 
 
 def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> str:
-    atoms, root = flatten(s.lhs)
-    facts = atoms + [g.text for i, g in enumerate(s.when) if i != drop]
+    atoms, sums, root, names = flatten(s.lhs)
+    facts = [*atoms, *(_named(g.text, names) for i, g in enumerate(s.when) if i != drop), *sums]
     action = f"(union {root} {s.rhs.text()}) {mark.replace('$root', root)}".rstrip()
     return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
 
 
-def flatten(term: Expr) -> tuple[list[str], str]:
-    """A pattern as a list of egglog facts, and the variable its root is bound to.
+def _named(text: str, names: Mapping[str, str]) -> str:
+    """A guard with the subterms of the left side replaced by the variables they are bound to, the largest first."""
+    for term in sorted(names, key=len, reverse=True):
+        text = text.replace(term, names[term])
+    return text
 
-    Equal subterms share a variable. Commutative operators are matched through their symmetric relation.
+
+def flatten(term: Expr) -> tuple[list[str], list[str], str, dict[str, str]]:
+    """A pattern as egglog facts, its arithmetic, the variable its root is bound to, and subterm text -> variable.
+
+    Equal subterms share a variable. Commutative operators are matched through their symmetric relation. Arithmetic on
+    attributes comes apart, to be printed after the guards: egglog 13.2 computes primitives in the order written, and
+    crashes on an operand that is not bound yet.
     """
     atoms: list[str] = []
+    sums: list[str] = []
     names: dict[tuple[Any, ...], str] = {}
+    texts: dict[str, str] = {}
 
     def visit(e: Expr) -> str:
         if e.head in ("var", "lit"):
@@ -94,14 +105,19 @@ def flatten(term: Expr) -> tuple[list[str], str]:
         if known is not None:
             return known
         args = " ".join(visit(a) for a in e.args)
-        if e.op is None:
+        if e.op is None and e.sort not in (INT, FLOAT):
             return f"({e.head} {args})"
+        if e.op is None:
+            v = names[e.key()] = f"_{len(names)}"
+            sums.append(f"(= {v} ({e.head} {args}))")
+            return v
         v = names[e.key()] = f"_{len(names)}"
+        texts[e.text()] = v
         atoms.append(f"(sym-{e.head} {v} {args})" if e.op.commutative else f"(= {v} ({e.head} {args}))")
         return v
 
     root = visit(term)
-    return atoms, root
+    return atoms, sums, root, texts
 
 
 # ---------------------------------------------------------------------------------------------------- guards and facts
@@ -149,7 +165,7 @@ def _multiple(x: Operand) -> tuple[Expr, int] | None:
 def _eq_multiple(x: Operand, v: Expr, k: int) -> Guard:
     """dim(x) = k * v, which binds v if nothing else does: egglog needs the quotient spelled out."""
     n = f"{v.text()}x{k}"
-    facts = f"(= (DNum {n}) {_text(x)}) (= {v.text()} (/ {n} {k})) (= {n} (* {v.text()} {k}))"
+    facts = f"(= (DNum {n}) {_text(x)}) (= {v.text()} (/ {n} {k})) (= 0 (% {n} {k}))"
 
     def test(env: dict[str, Any]) -> bool:
         size = _read(x, env)

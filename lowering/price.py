@@ -128,16 +128,16 @@ class Pricer:
             if dtype is None and c in self._absent:
                 known = ABSENT
             else:
-                dims = None if shape is None else tuple(self._size(d, k) for d in shape)
+                dims = None if shape is None else tuple(self._size(d, k, i) for i, d in enumerate(shape))
                 known = Tensor(NAMES.get(dtype or 0, "float32"), dims, c in self.const)
             self._tensors[c, k] = known
         return known
 
-    def _size(self, d: int | str | None, k: int) -> int:
+    def _size(self, d: int | str | None, k: int, axis: int) -> int:
         if isinstance(d, int):
             return max(d, 0)
         if d is None:
-            return 128 if k else 1
+            return 128 if k and axis else 1  # unknown: taken for a batch in front, for a length elsewhere
         known = self._sizes.get((d, k))
         if known is None:
             dim, sizes = self._names[d], self.points[k].sizes

@@ -18,6 +18,10 @@ from .emit import EMITTERS, constant, custom
 from .reader import Reading
 
 
+#: Not computed twice for two outputs that are equal; a copy is cheaper.
+_DEAR = {"MatMul", "Split", "Softmax"}
+
+
 @dataclass(slots=True)
 class Names:
     """Every name taken in the model, graphs inside graphs included."""
@@ -207,6 +211,8 @@ class Writer:
 
     def _value(self, index: int | None, old: ir.Node | None) -> ir.Value:
         """The value of a new node: named after a graph output of its class, else after a value it stands for."""
+        if self._again is not None:
+            return _like(self._again, self._again.name)
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
         if out is not None and cls not in self._taken_outputs:
@@ -230,6 +236,7 @@ class Writer:
             self._out_rows = {(r.children[0], r.attrs[0]): r.cls for r in self.frozen.rows if r.op == "Out"}
         return self._out_rows
 
+    _again: ir.Value | None = None
     _out_rows: dict[tuple[int, int], int] | None = None
 
     @property
@@ -268,6 +275,13 @@ class Writer:
             return made  # type: ignore[no-any-return]
         if made is old:
             return old
+        row = self.choice[cls]
+        if made.producer() is not None and row.op in EMITTERS and row.op not in _DEAR:
+            self._current = cls  # computing a value again costs no more than copying it
+            self._again = old
+            again = self._emit(row)
+            self._again = None
+            return again  # type: ignore[no-any-return]
         copy = _like(old, old.name)
         name = Names.fresh(f"Identity_{old.name}", self.names.nodes)
         self.nodes.append(ir.Node("", "Identity", [made], outputs=[copy], name=name))
