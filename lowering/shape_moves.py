@@ -59,10 +59,10 @@ def transpose(node: Node) -> Outputs:
 def expand(node: Node) -> Outputs:
     data, target = node[0], node.ints_or_input("", 1)
     if target is None:
-        length = (node[1].dims or (None,))[0]
-        if data.dims is None or not isinstance(length, int):
+        grown = node.of_length(1)
+        if data.dims is None or grown is None:
             return [Tensor(data.dtype)]
-        return [Tensor(data.dtype, node.unknown(max(length, len(data.dims))))]
+        return [Tensor(data.dtype, node.unknown(max(len(grown), len(data.dims))))]
     sizes = shared(node, [data.dims, target])
     if sizes is None or data.contents is None:
         return [Tensor(data.dtype, sizes)]
@@ -76,8 +76,7 @@ def reshape(node: Node) -> Outputs:
     data, dims = node[0], node.dims
     target = node.ints_or_input("shape", 1)
     if target is None:
-        length = (node[1].dims or (None,))[0]
-        return [Tensor(data.dtype, node.unknown(length) if isinstance(length, int) else None)]
+        return [Tensor(data.dtype, node.of_length(1))]
     source = data.dims
     sizes: list[Dim] = []
     blanks: list[int] = []
@@ -152,27 +151,30 @@ def unsqueeze(node: Node) -> Outputs:
 
 def concat(node: Node) -> Outputs:
     dtype = node[0].dtype
-    shapes = [given.dims for given in node.inputs if given is not None and given.dims is not None]
-    if len(shapes) < len(node.inputs):
-        return [Tensor(dtype, node.unknown(len(shapes[0])) if shapes else None)]
-    rank = len(shapes[0])
+    shapes = [Tensor() if given is None else given for given in node.inputs]
+    ranks = {len(given.dims) for given in shapes if given.dims is not None}
+    known = [(given.dims, given.contents) for given in shapes if given.dims is not None]
     axis = node.attribute("axis", 1)
-    if any(len(sizes) != rank for sizes in shapes) or not -rank <= axis < rank:
+    if len(ranks) != 1 or not -(rank := ranks.pop()) <= axis < rank:
         return [Tensor(dtype)]
+    if len(known) < len(shapes):
+        return [Tensor(dtype, node.unknown(rank))]
     axis %= rank
     # onnxruntime lets an empty operand disagree on the other axes
-    filled = [shape for shape in shapes if 0 not in shape] or shapes
+    filled = [(dims, contents) for dims, contents in known if 0 not in dims] or known
     sizes: list[Dim] = []
-    for place, column in enumerate(zip(*filled, strict=True)):
+    for place, column in enumerate(zip(*(dims for dims, _ in filled), strict=True)):
         if place == axis:
-            sizes.append(node.dims.add(*(shape[axis] for shape in shapes)))
+            sizes.append(node.dims.add(*(dims[axis] for dims, _ in known)))
         else:
             sizes.append(next((size for size in column if isinstance(size, int)), column[0]))
             node.proves.equal += [(column[0], other) for other in column[1:] if other != column[0]]
-    arrays = [given.contents for given in node.inputs if given is not None and given.contents is not None]
+    arrays = [contents for _, contents in filled if contents is not None]
+    others = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
     contents = None
-    if len(arrays) == len(shapes) and sum(array.size for array in arrays) <= MAX_ELEMENTS:
-        contents = np.concatenate(arrays, axis)
+    if len(arrays) == len(filled) and len(others) == 1 and sum(array.size for array in arrays) <= MAX_ELEMENTS:
+        joined = np.concatenate(arrays, axis)
+        contents = joined if joined.shape == tuple(sizes) else None
     return [Tensor(dtype, tuple(sizes), contents)]
 
 
@@ -307,8 +309,8 @@ def split(node: Node) -> Outputs:
 SAME = (
     "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Celu Cos Cosh CumSum Elu Erf Exp Gelu "
     "HardSigmoid HardSwish Hardmax InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax "
-    "LpNormalization Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
-    "Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"
+    "LpNormalization Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid "
+    "Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"
 ).split()
 
 TABLE: Mapping[str, Function] = MappingProxyType(

@@ -98,6 +98,11 @@ class Node:
         """``rank`` sizes nothing is known of."""
         return tuple(self.dims.fresh() for _ in range(rank))
 
+    def of_length(self, index: int) -> tuple[Dim, ...] | None:
+        """Unknown sizes, as many as input ``index`` (a list of sizes) has elements."""
+        length = (self[index].dims or (None,))[0]
+        return self.unknown(length) if isinstance(length, int) and length <= MAX_ELEMENTS else None
+
 
 Outputs: TypeAlias = list[Tensor] | None
 Function: TypeAlias = Callable[[Node], Outputs]
@@ -418,8 +423,7 @@ def constant_of_shape(node: Node) -> Outputs:
     dtype = ir.DataType.FLOAT if value is None else value.dtype
     sizes = node.ints_or_input("", 0)
     if sizes is None:
-        length = (node[0].dims or (None,))[0]
-        return [Tensor(dtype, node.unknown(length) if isinstance(length, int) else None)]
+        return [Tensor(dtype, node.of_length(0))]
     one = None if value is None else contents_of(value)
     static = [extent for extent in sizes if isinstance(extent, int)]
     count = math.prod(static) if len(static) == len(sizes) else MAX_ELEMENTS + 1
@@ -431,7 +435,7 @@ def constant_of_shape(node: Node) -> Outputs:
 def arange(node: Node) -> Outputs:
     dims, dtype = node.dims, node[0].dtype
     bounds = [node[i].contents for i in range(3)]
-    start, limit, step = (None if bound is None else bound.ravel()[0] for bound in bounds)
+    start, limit, step = (None if each is None or each.size != 1 else each.ravel()[0] for each in bounds)
     if start is None or limit is None or not isinstance(step, int) or step == 0:
         return [Tensor(dtype, node.unknown(1))]
     span = dims.sub(limit, start) if step > 0 else dims.sub(start, limit)

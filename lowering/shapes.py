@@ -182,9 +182,12 @@ class Inference:
         return Tensor(dtype, dims, found.contents)
 
     def _record(self, value: ir.Value, found: Tensor) -> None:
+        if found.dims is not None and any(isinstance(size, int) and size < 0 for size in found.dims):
+            # no tensor is like that: the node cannot run
+            found = Tensor(found.dtype, self._unknown(len(found.dims)))
         if found.contents is None and found.dtype in DISCRETE and found.dims is not None:
-            extents = [size for size in found.dims if isinstance(size, int)]
-            if len(extents) == len(found.dims) and 0 <= (count := math.prod(extents)) <= MAX_ELEMENTS:
+            extents = [size for size in found.dims if isinstance(size, int) and size <= MAX_ELEMENTS]
+            if len(extents) == len(found.dims) and (count := math.prod(extents)) <= MAX_ELEMENTS:
                 # what a caller feeds is taken to be far from the limits of its type; what a node computes is
                 # not
                 made = self._dims.fresh_element if value.is_graph_input() else self._dims.wild

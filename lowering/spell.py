@@ -143,8 +143,6 @@ def _transpose(r: Read) -> Spelling | None:
 
 def _reshape(r: Read) -> Spelling | None:
     target, dims, out = r.ints(1), r.dims(), r.out().dims
-    if r.int("allowzero", 0) and (target is None or 0 in target):
-        return None
     if dims is not None and out is not None:
         found: list[int | None] = []
         for j, d in enumerate(out):
@@ -156,9 +154,9 @@ def _reshape(r: Read) -> Spelling | None:
             found[found.index(None)] = -1
         if None not in found:
             return ("Reshape", r.x(), ("Ints", tuple(found)))
-    if target is not None:
-        return ("Reshape", r.x(), ("Ints", target))
-    return ("Reshape", r.x(), r.x(1))
+    if r.int("allowzero", 0) and (target is None or 0 in target):
+        return None
+    return ("Reshape", r.x(), r.x(1) if target is None else ("Ints", target))
 
 
 def _flatten(r: Read) -> Spelling | None:
@@ -189,6 +187,19 @@ def _expand(r: Read) -> Spelling | None:
         if len(target) == len(out):
             return r.x() if not lead and set(target) <= {1} else ("Expand", r.x(), ("Ints", tuple(target)))
     return ("Expand", r.x(), r.x(1))
+
+
+def _tile(r: Read) -> Spelling | None:
+    """Repeating axes of size 1 is expanding them; repeating one axis n times is concatenating n copies."""
+    dims, times = r.dims(), r.ints(1)
+    if dims is None or times is None or len(times) != len(dims) or min(times) < 1:
+        return None
+    repeated = [i for i, t in enumerate(times) if t > 1]
+    if all(dims[i] == 1 for i in repeated):
+        return ("Expand", r.x(), ("Ints", times)) if repeated else r.x()
+    if len(repeated) == 1 and times[repeated[0]] <= 8:
+        return ("Concat", [r.x()] * times[repeated[0]], repeated[0] - len(dims))
+    return None
 
 
 def _unsqueeze(r: Read) -> Spelling | None:
@@ -336,7 +347,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         ("", "Cast"): Entry(_cast), ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape), ("", "Flatten"): Entry(_flatten, both=True),
-        ("", "Expand"): Entry(_expand), ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
+        ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True), ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
         ("", "Slice"): Entry(_slice), ("", "Gather"): Entry(_gather), ("", "Concat"): Entry(_concat),
         ("", "Split"): Entry(_split), ("", "Shape"): Entry(_shape),
         ("", "LayerNormalization"): Entry(_layer_norm, both=True), ("", "RMSNormalization"): Entry(_rms_norm, both=True),

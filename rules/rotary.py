@@ -219,15 +219,15 @@ def rope_sum(x: Tensor, c: Tensor, s: Tensor, p: Int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h"),
-    refuse=[dict(x="b n s 6", c="b 1 s 1", s="b 1 s 1", h=3), dict(x="b n s 6", c="b 1 s 3", s="b 1 s 1", h=3),
-            dict(x="b n s 8", c="b 1 s 3", s="b 1 s 3", h=3)],
+    stage="fuse", contract="reassociated", holds=dict(x="b n s h", y="b n s h", c="b 1 s h", s="b 1 s h"),
+    refuse=[dict(x="b n s 3", y="b n s 3", c="b 1 s 1", s="b 1 s 3"), dict(x="b n s 3", y="b n s 3", c="b 1 s 3", s="b 1 s 1"),
+            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"), dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="b 1 s 3")],
 )  # fmt: skip
-def rope_halves(x: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
-    """cat(x1*c - x2*s, x2*c + x1*s) = rope(x, c, s)   with x1, x2 the halves of x"""
-    x1, x2 = slice_(x, 0, h), slice_(x, h, 2 * h)
-    sizes = [eq(dim(x, -1), num(2 * h)), eq(dim(c, -1), num(h)), eq(dim(s, -1), num(h))]
-    return Sides(concat([x1 * c - x2 * s, x2 * c + x1 * s]), rope(x, c, s, 0), when=sizes)
+def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
+    """cat(x*c - y*s, y*c + x*s) = rope(cat(x, y), c, s)"""
+    sizes = [eq(dim(t, -1), num(h)) for t in (x, y, c, s)] + [eq(rank(x), 4), eq(rank(y), 4)]
+    same = [eq(dim(x, -k), dim(y, -k)) for k in (2, 3, 4)]
+    return Sides(concat([x * c - y * s, y * c + x * s]), rope(concat([x, y]), c, s, 0), when=sizes + same)
 
 
 @rule(

@@ -77,3 +77,9 @@ def slice_nothing(x: Tensor, a: Int, n: Int) -> Sides:
 def concat_slices(x: Tensor, a: Int, m: Int, n: Int) -> Sides:
     """cat(x[0:m], x[m:n]) = x   where x has n elements"""
     return Sides(concat([sliced(x, a, 0, m), sliced(x, a, m, n)], a), x, when=[eq(dim(x, a), num(n))])
+
+
+@rule(holds=dict(x="b 3", y="b 5", z="b 2", a=-1))
+def concat_three(x: Tensor, y: Tensor, z: Tensor, a: Int) -> Sides:
+    """cat(x, y, z) = cat(x, cat(y, z))"""
+    return Sides(concat([x, y, z], a), concat([x, concat([y, z], a)], a))
