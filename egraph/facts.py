@@ -31,6 +31,8 @@ HEADER = f"""
 (relation const (T))
 (relation doubled (T i64))
 (relation irange (T i64 i64 i64))
+(relation lowest (T))
+(relation dimsum (Dim Dim Dim))
 (relation source (Dim T i64))
 (relation sized (Dim))
 (relation supported (String i64))
@@ -69,6 +71,8 @@ def _general() -> list[Law]:
         ("vector-length", f"(= {INT64} (dtype o)) (= 1 (rank o)) (= (DNum n) (dim o -1))", "(set (len o) n)"),
         ("sized-number", "(= d (DNum a))", "(sized d)"),
         ("sized-symbol", "(source d g i)", "(sized d)"),
+        ("sized-sum", "(dimsum d a b) (sized a) (sized b)", "(sized d)"),
+        ("size-sum", "(= t (DimT d)) (dimsum d a b) (sized a) (sized b)", "(union t (Add (DimT a) (DimT b)))"),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
     ]
@@ -204,6 +208,21 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= r (rank $0))", "(set (rank o) r)"),
         ("(= d (dim $0 i)) (!= i -1)", "(union (dim o i) d)"),
         ("(= (DNum h) (dim $0 -1))", "(union (dim o -1) (DNum (* 2 h)))"),
+    ],
+    "scores": [
+        ("", "(set (rank o) 4)"),
+        ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
+        ("(= d (dim $1 -2))", "(union (dim o -1) d)"),
+    ],
+    "sdpa": [
+        ("", "(set (rank o) 4)"),
+        ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
+        ("(= d (dim $2 -1))", "(union (dim o -1) d)"),
+    ],
+    "mha": [
+        ("", "(set (rank o) 3)"),
+        ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
+        ("(= (DNum n) (dim $2 -3)) (= (DNum h) (dim $2 -1))", "(union (dim o -1) (DNum (* n h)))"),
     ],
     "scalar": [("", "(set (rank o) 0) (set (fval o) $0) (const o)")],
     "ints": [

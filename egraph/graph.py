@@ -129,6 +129,8 @@ FACT_ACTIONS: dict[str, tuple[list[str], str]] = {
     "rank": (["i64", "i64"], "(set (rank (V a)) b)"),
     "len": (["i64", "i64"], "(set (len (V a)) b)"),
     "fval": (["i64", "f64"], "(set (fval (V a)) b)"),
+    "lowest": (["i64"], "(lowest (V a))"),
+    "dimsum": (["i64", "i64", "i64"], "(dimsum (DSym a) (DSym b) (DSym c))"),
     "const": (["i64"], "(const (V a))"),
     "doubled": (["i64", "i64"], "(doubled (V a) b)"),
     "irange": (["i64", "i64", "i64", "i64"], "(irange (V a) b c d)"),

@@ -161,6 +161,21 @@ def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
     return Guard(f"(irange {c.text()} {start.text()} {end.text()} {step.text()})", test, names, f"{c.text()} is a range")
 
 
+def lowest(c: Expr) -> Guard:
+    """c is a constant so low that adding it to a score leaves nothing of it: -inf, or at most -1e30 (f16: -6e4)."""
+
+    def test(env: dict[str, Any]) -> bool:
+        x = _array(c, env)
+        return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= (-6e4 if x.dtype == np.float16 else -1e30))
+
+    return Guard(f"(lowest {c.text()})", test, c.variables(), f"{c.text()} masks")
+
+
+def symbolic(d: Expr, name: str) -> Guard:
+    """d is a symbol, not a number. `name` is a variable of its own."""
+    return Guard(f"(= {d.text()} (DSym {name}))", lambda env: True, d.variables(), f"{d.text()} is not fixed")
+
+
 def supported(op: str, x: Expr) -> Guard:
     """The target runs `op` on x's element type."""
     fact = f'(supported "{op}" (dtype {x.text()}))'
@@ -174,7 +189,7 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange", "at", "call", "cast",
-    "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length", "lift", "load_egglog", "lt",
+    "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length", "lift", "lowest", "load_egglog", "lt",
     "ne", "near", "num", "operator", "rank", "real", "reshape", "rule", "scalar", "select", "size", "size_known", "slice_",
-    "supported", "thin", "transpose", "unsqueeze", "variable",
+    "supported", "symbolic", "thin", "transpose", "unsqueeze", "variable",
 ]  # fmt: skip

@@ -159,6 +159,46 @@ def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width
     return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
 
 
+def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
+    return np.asarray(q @ np.swapaxes(k, -1, -2) * np.asarray(scale, q.dtype))
+
+
+def biased(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, cap: float) -> np.ndarray:
+    s = scores(q, k, scale)
+    s = (cap * np.tanh(s / cap)).astype(s.dtype) if cap else s
+    return s if mask is None else np.asarray(s + mask)
+
+
+def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        p = _softmax(x, -1)
+    return np.where(np.isnan(p), np.zeros_like(p), p) if guard else p
+
+
+def sdpa(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float, guard: int
+) -> np.ndarray:
+    """softmax(scale * q k^T + mask) v on [B,N,S,H], [B,KV,T,H], [B,KV,T,Hv]; each KV head serves N/KV query heads."""
+    k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
+    return np.asarray(safe_softmax(biased(q, k, mask, scale, cap), guard) @ v)
+
+
+def onnx_attention(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float
+) -> np.ndarray:
+    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, which a guarded softmax does too."""
+    return sdpa(q, k, v, mask, scale, cap, 1)
+
+
+def ms_mha(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, heads: int, scale: float
+) -> np.ndarray:
+    """com.microsoft MultiHeadAttention. q [B,S,N*H]; k, v [B,N,T,H]; mask [B or 1,N or 1,S,T] is added -> [B,S,N*Hv]."""
+    split = q.reshape(*q.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    out = sdpa(split, k, v, mask, scale, 0.0, 0)
+    return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
+
+
 def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
     return np.asarray(x.astype(np.float64).mean(axis=axes, keepdims=bool(keep))).astype(x.dtype)
 
@@ -269,6 +309,11 @@ def _table() -> Mapping[str, Op]:
         "RopeT", "x cos sin pairs:i64 layout:i64 width:i64", rope_rows, "same", marker=True,
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
     )  # fmt: skip
+    op("Scores", "q k scale:f64", scores, "scores", marker=True, doc="scale * q @ k^T over [B,N,S,H] and [B,N,T,H]")
+    op("Biased", "q k mask scale:f64 cap:f64", biased, "scores", marker=True, doc="scores, soft cap (0: none), mask added")
+    op("SafeSoftmax", "x guard:i64", safe_softmax, "same", marker=True, doc="softmax; guard 1: rows of NaN become 0")
+    op("RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), marker=True, doc="each head, times in a row")
+    op("Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, "sdpa", marker=True, doc="attention on BNSH, KV may be grouped")
     op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)
     op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)
@@ -279,6 +324,8 @@ def _table() -> Mapping[str, Op]:
     op("LayerNorm", "x w b eps:f64", _layer_norm, "same")
     op("Gelu", "x", lambda x: (x.astype(np.float64) * (1 + _erf(x / np.sqrt(2.0))) / 2).astype(x.dtype), "same")
     op("FastGelu", "x", _fast_gelu, "same")
+    op("OnnxAttention", "q k v mask scale:f64 cap:f64", onnx_attention, "sdpa")
+    op("MsMHA", "q k v mask heads:i64 scale:f64", ms_mha, "mha")
     op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same")

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 MICROSOFT = "com.microsoft"
 #: Terms that need a newer opset than any model they may be chosen for, and which.
-NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23})
+NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23})
 
 
 class Printer(Protocol):
@@ -124,6 +124,19 @@ def _rotary(domain: str) -> Emitter:
     return emit
 
 
+def _attention(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    scale, cap = attrs
+    operands = ins if ins[3] is not None else ins[:3]
+    return p.node("Attention", operands, {"scale": scale, **({"softcap": cap} if cap else {})})
+
+
+def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    heads, scale = attrs
+    q, k, v, mask = ins
+    operands = [q, k, v] if mask is None else [q, k, v, None, None, mask]
+    return p.node("MultiHeadAttention", operands, {"num_heads": heads, "scale": scale}, domain=MICROSOFT)
+
+
 def _gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     return p.node("Gelu", ins, domain="" if p.opset >= 20 else MICROSOFT)
 
@@ -148,6 +161,7 @@ def _table() -> Mapping[str, Emitter]:
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
         "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
         "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
+        "OnnxAttention": _attention, "MsMHA": _mha,
         "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
     })  # fmt: skip
     return MappingProxyType(table)
@@ -159,6 +173,7 @@ EMITTERS: Mapping[str, Emitter] = _table()
 #: Fused operators by the name they get in a file, for reports.
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
+    "OnnxAttention": "Attention", "MsMHA": "MultiHeadAttention",
     "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",
 })  # fmt: skip
 

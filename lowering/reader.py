@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.graph import TermGraph
+from ..egraph.ops import OPS
 from .shapes import Shapes
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 
@@ -23,6 +24,8 @@ from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 _SMALL = 1024
 _LONGEST = 64
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
+_INTS = {ir.DataType.INT64, ir.DataType.INT32}
+_FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "Pow", "Unsqueeze", "Squeeze"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
 _KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 
@@ -62,6 +65,7 @@ class _Reader:
         self._constants: dict[Any, int] = {}
         self._nodes: dict[Any, int] = {}
         self._vectors: dict[Any, ir.Value] = {}
+        self._arrays: dict[ir.Value, np.ndarray] = {}
         self._spelled: dict[ir.Node, list[Spelling]] = {}
 
     def read(self) -> Reading:
@@ -75,7 +79,15 @@ class _Reader:
             dims = self.shapes.of(value).dims
             if dims is not None and (value in self.ids or value in self.graph.inputs):
                 self.terms.source(symbol, self._id(value), axis - len(dims))
+        self._sums()
         return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live))
+
+    def _sums(self) -> None:
+        """State which symbols are the sum of two others, such as past + seq."""
+        for name, number in list(self.terms.symbols.items()):
+            parts = name.split(" + ")
+            if len(parts) == 2 and all(p in self.terms.symbols for p in parts):
+                self.terms.facts["dimsum"].append((number, *(self.terms.symbols[p] for p in parts)))
 
     # ------------------------------------------------------------------------------------------------ what is needed
 
@@ -166,6 +178,7 @@ class _Reader:
                     made = self._opaque(spelling, "Op1", into)
                 else:
                     made = self._term(spelling, into)
+                self._fold(node.outputs[0], spelling, made)
                 self._bind(node.outputs[0], made)
 
     def _bind(self, value: ir.Value, term: int) -> None:
@@ -264,9 +277,7 @@ class _Reader:
     def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
         shape = tuple(int(d) for d in tensor.shape)
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
-            number = float(np.asarray(tensor.numpy()).astype(np.float64).reshape(-1)[0])
-            if np.isfinite(number):
-                self.terms.state("fval", term, repr(number))
+            self._scalar(np.asarray(tensor.numpy()), term)
         elif tensor.dtype in _FLOATS and shape and shape[-1] % 2 == 0 and 0 < shape[-1] <= 1024 and 0 not in shape:
             array, half = np.asarray(tensor.numpy()), shape[-1] // 2
             first = array.reshape(-1, shape[-1])[0]
@@ -278,6 +289,52 @@ class _Reader:
             step = int(ids[1] - ids[0])
             if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
                 self.terms.state("irange", term, int(ids[0]), int(ids[-1]) + 1, step)
+
+    def _scalar(self, array: np.ndarray, term: int) -> None:
+        """Facts of a floating constant of one element."""
+        number = float(array.astype(np.float64).reshape(-1)[0])
+        if np.isfinite(number):
+            self.terms.state("fval", term, repr(number))
+        if number <= (-6e4 if array.dtype.itemsize == 2 else -1e30):
+            self.terms.state("lowest", term)
+
+    def _fold(self, value: ir.Value, spelling: Any, term: int) -> None:
+        """State the value of a scalar computed from constants, such as sqrt(head size)."""
+        if isinstance(spelling, ir.Value) or value in self._arrays:
+            return
+        if spelling[0] == "Op":
+            array = self._filled(spelling[1])
+        elif spelling[0] in _FOLDABLE and all(not isinstance(a, ir.Value) or self._array(a) is not None for a in spelling[1:]):
+            args = [self._array(a) if isinstance(a, ir.Value) else a for a in spelling[1:]]
+            array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]
+        else:
+            return
+        if array is not None and array.size == 1:
+            self._arrays[value] = array
+            if array.dtype.kind == "f":
+                self.terms.state("const", term)
+                self._scalar(array, term)
+
+    def _array(self, value: ir.Value) -> np.ndarray | None:
+        """A constant of one element, or None."""
+        known = self._arrays.get(value)
+        if known is None and value.const_value is not None and not value.is_graph_input():
+            tensor = value.const_value
+            if int(np.prod(tensor.shape, dtype=np.int64)) == 1 and tensor.dtype in _FLOATS | _INTS:
+                known = self._arrays[value] = np.asarray(tensor.numpy())
+        elif known is None and self._known(value):
+            facts = self.shapes.of(value)
+            if facts.elems is not None and len(facts.elems) == 1:
+                known = np.asarray(facts.elems if facts.dims else facts.elems[0], np.int64)
+        return known
+
+    def _filled(self, node: ir.Node) -> np.ndarray | None:
+        """The scalar a ConstantOfShape of a known shape of one element makes."""
+        if node.op_type != "ConstantOfShape" or self.shapes.of(node.outputs[0]).dims not in ((), (1,)):
+            return None
+        fill = node.attributes.get("value")
+        whole = np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
+        return whole.reshape(self.shapes.of(node.outputs[0]).dims)  # type: ignore[arg-type]
 
     def _seed(self, value: ir.Value, term: int) -> None:
         facts = self.shapes.of(value)

@@ -1,0 +1,106 @@
+"""From `sdpa` to the attention operators a runtime has.
+
+ONNX Attention-23 takes BNSH operands, grouped heads, a soft cap and a mask whose last two dims are exactly S and T; a
+fully masked row gives 0. com.microsoft MultiHeadAttention takes q as [B,S,N*H], k and v as BNSH of as many heads, a
+mask [1 or B, 1 or N, S, T] that is added; a row masked with -inf gives NaN, so a guard is kept behind it.
+"""
+
+from __future__ import annotations
+
+from ..egraph.lang import (
+    Float, Guard, Int, Sides, Tensor, call, concat, dim, dtype, eq, ints, lt, ne, num, rank, real, reshape, rule, size, size_known,
+    supported, symbolic, transpose, unsqueeze,
+)  # fmt: skip
+from .attention import ROWS_VISIBLE, SAME_BATCH, absent, sdpa
+
+_SWAP = (0, 2, 1, 3)
+
+
+def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
+    """j = 0: the same batch by proof; j = 1: all symbols, so that broadcasting them would be an accident."""
+    if j:
+        return [symbolic(dim(t, -4), f"b{i}") for i, t in enumerate((q, k, v))]
+    return [eq(dim(q, -4), dim(k, -4)), eq(dim(q, -4), dim(v, -4))]
+
+
+def _fits(q: Tensor, k: Tensor, m: Tensor) -> list[Guard]:
+    return [eq(rank(m), 4), eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2)), eq(dtype(m), dtype(q))]
+
+
+_FULL = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0)
+
+
+# ------------------------------------------------------------------------------------------------------- masks that fit
+
+
+@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="1 s t"), dict(_FULL, m="n 1 t")], refuse=[_FULL])
+def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
+    """sdpa(.., m) = sdpa(.., unsqueeze(m, -4))   for a mask of rank 3"""
+    return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -4), s, c, g), when=[eq(rank(m), 3)])
+
+
+@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="s t"), dict(_FULL, m="1 t")], refuse=[_FULL])
+def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
+    """sdpa(.., m) = sdpa(.., unsqueeze(m, -3))   for a mask of rank 2"""
+    return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
+
+
+@rule(stage="fuse", contract="exact", expand=dict(a=(1, 2)), holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1")], refuse=[_FULL])
+def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
+    """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
+    rows, columns = dim(q, -2), dim(k, -2)
+    full: Tensor = call("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
+    wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
+    when = [eq(rank(m), 4), wrong, size_known(rows), size_known(columns)]
+    return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when)
+
+
+# ---------------------------------------------------------------------------------------------------------- the operators
+
+
+@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="s t")])
+def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
+    """sdpa(q, k, v, m) = ONNX Attention"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q)]
+    return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
+
+
+@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5, c=0.0, g=0))
+def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
+    """sdpa(q, k, v) = ONNX Attention without a mask"""
+    when = [*_batch(q, k, v, j), lt(real(0.0), s), supported("OnnxAttention", q)]
+    return Sides(sdpa(q, k, v, absent(), s, c, g), call("OnnxAttention", q, k, v, absent(), s, c), when=when)
+
+
+def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int) -> Tensor:
+    rows = reshape(transpose(q, _SWAP), ints(0, 0, n * h))
+    out: Tensor = call("MsMHA", rows, k, v, m, n, s)
+    return transpose(reshape(out, ints(0, 0, n, d)), _SWAP)
+
+
+def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int) -> list[Guard]:
+    heads = [eq(dim(t, -3), num(n)) for t in (q, k, v)]
+    return [*heads, eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), supported("MsMHA", q)]
+
+
+@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
+def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int) -> Sides:
+    """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d), ne(s, real(0.0))]
+    return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d), when=when)
+
+
+@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
+def ms_mha_guarded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int) -> Sides:
+    """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
+    out = _mha(q, k, v, m, s, n, h, d)
+    guarded: Tensor = call("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d), eq(dtype(q), 1), ne(s, real(0.0))]
+    return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
+
+
+@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5))
+def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int) -> Sides:
+    """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""
+    when = [*_batch(q, k, v, j), *_equal_heads(q, k, v, n, h, d), ne(s, real(0.0))]
+    return Sides(sdpa(q, k, v, absent(), s, real(0.0), g), _mha(q, k, v, absent(), s, n, h, d), when=when)
