@@ -38,6 +38,7 @@ HEADER = f"""
 (relation supported (String i64))
 (relation idx (i64))
 (relation why (T i64))
+(DNum 1)
 (ruleset lower) (ruleset facts)
 {" ".join(f"(idx {i})" for i in range(MAX_RANK))}
 """
@@ -121,6 +122,14 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= (DNum k) (dim $1 i)) (> k 1)", "(union (dim o i) (DNum k))"),
         ("(= q (rank $1)) (= d (dim $0 i)) (< i (- 0 q))", "(union (dim o i) d)"),
         ("(= q (rank $0)) (= d (dim $1 i)) (< i (- 0 q))", "(union (dim o i) d)"),
+    ],
+    "where": [
+        ("(= r (rank $0)) (= p (rank $1)) (= q (rank $2))", "(set (rank o) (max r (max p q)))"),
+        (
+            "(= d (dim $0 i)) (= p (rank $1)) (= q (rank $2)) (< i (- 0 p)) (< i (- 0 q))",
+            "(union (dim o i) d)",
+        ),
+        ("(= d (dim $0 i)) (= v (fval $1)) (lowest $2)", "(union (dim o i) d)"),
     ],
     "matmul": [
         ("(= r (rank $0)) (= q (rank $1)) (>= r 2) (>= q 2)", "(set (rank o) (max r q))"),
@@ -222,7 +231,11 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     "mha": [
         ("", "(set (rank o) 3)"),
         ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
-        ("(= (DNum n) (dim $2 -3)) (= (DNum h) (dim $2 -1))", "(union (dim o -1) (DNum (* n h)))"),
+        (
+            "(= 4 (rank $2)) (= (DNum n) (dim $2 -3)) (= (DNum h) (dim $2 -1))",
+            "(union (dim o -1) (DNum (* n h)))",
+        ),
+        ("(= 3 (rank $2)) (= d (dim $2 -1))", "(union (dim o -1) d)"),
     ],
     "scalar": [("", "(set (rank o) 0) (set (fval o) $0) (const o)")],
     "ints": [

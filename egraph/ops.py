@@ -193,9 +193,12 @@ def onnx_attention(
 def ms_mha(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, heads: int, scale: float
 ) -> np.ndarray:
-    """com.microsoft MultiHeadAttention. q [B,S,N*H]; k, v [B,N,T,H]; mask [B or 1,N or 1,S,T] is added -> [B,S,N*Hv]."""
-    split = q.reshape(*q.shape[:2], heads, -1).transpose(0, 2, 1, 3)
-    out = sdpa(split, k, v, mask, scale, 0.0, 0)
+    """com.microsoft MultiHeadAttention. q [B,S,N*H]; k, v [B,T,N*H] or both [B,N,T,H]; mask [B or 1,N or 1,S,T] is added.
+
+    Returns [B,S,N*Hv]; H and Hv may differ in the 3-D form only.
+    """
+    split = [t if t.ndim == 4 else t.reshape(*t.shape[:2], heads, -1).transpose(0, 2, 1, 3) for t in (q, k, v)]
+    out = sdpa(split[0], split[1], split[2], mask, scale, 0.0, 0)
     return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
 
@@ -279,7 +282,7 @@ def _table() -> Mapping[str, Op]:
         "GreaterOrEqual": np.greater_equal,
     }.items():  # fmt: skip
         op(name, "x y", f, "broadcast", dtype="bool", commutative=name == "Equal")
-    op("Where", "c x y", _where, dtype="second")
+    op("Where", "c x y", _where, "where", dtype="second")
     # Linear algebra and reductions.
     op("MatMul", "x y", _quiet(np.matmul), "matmul")
     op("Softmax", "x axis:i64", _quiet(_softmax), "same")
@@ -325,7 +328,7 @@ def _table() -> Mapping[str, Op]:
     op("Gelu", "x", lambda x: (x.astype(np.float64) * (1 + _erf(x / np.sqrt(2.0))) / 2).astype(x.dtype), "same")
     op("FastGelu", "x", _fast_gelu, "same")
     op("OnnxAttention", "q k v mask scale:f64 cap:f64", onnx_attention, "sdpa")
-    op("MsMHA", "q k v mask heads:i64 scale:f64", ms_mha, "mha")
+    op("MsMHA", "q k v mask num_heads:i64 scale:f64", ms_mha, "mha")
     op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same")

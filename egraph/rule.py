@@ -12,6 +12,7 @@ from typing import Any
 
 from .errors import RuleError
 from .ops import FLOAT, INT, OPS, TENSOR, Op
+from .sexpr import compile_text, heads, placed
 from .term import Env, Expr, Int, variable
 
 CONTRACTS = ("exact", "reassociated", "finite")
@@ -34,11 +35,12 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """lhs = rhs under guards."""
+    """lhs = rhs under guards. `states` are equal dimensions of terms on the right that no shape law can derive."""
 
     lhs: Expr
     rhs: Expr
     when: Sequence[Guard] = ()
+    states: Sequence[tuple[Expr, Expr]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,30 +58,52 @@ class Rule:
     variables: Mapping[str, str] = field(default_factory=dict)  # name -> sort
     source: str = ""
     egglog: str = ""  # plain-text rules carry their program here and have no sides
+    declares: tuple[Op, ...] = ()  # terms of the caller that the text uses
 
     def text(self, ruleset: str, *, drop: int | None = None, mark: str = "") -> str:
         """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match."""
         if self.egglog:
-            return self.egglog.replace("{ruleset}", ruleset)
+            return placed(self.egglog, ruleset, mark)
         return "\n".join(
             _print(s, ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark)
             for i, s in enumerate(self.sides)
         )
 
+    def recorded(self, ruleset: str, relation: str) -> str:
+        """The law as rules that make the right side and enter (left, right) into a relation, without equating them."""
+        return re.sub(r"\(union ", f"({relation} ", self.text(ruleset))
+
     def terms(self) -> set[Op]:
         """Terms used that are not in the built-in table."""
         ops = {e.op for s in self.sides for t in (s.lhs, s.rhs) for e in t.subterms()}
-        return {o for o in ops if o is not None and o.name not in OPS}
+        return {o for o in (*ops, *self.declares) if o is not None and o.name not in OPS}
+
+    def takes_and_makes(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Names of the terms on the left and on the right of the law."""
+        if self.egglog:
+            return heads(self.egglog, {*OPS, *(op.name for op in self.declares)})
+        left = frozenset(e.op.name for s in self.sides for e in s.lhs.subterms() if e.op is not None)
+        return left, frozenset(e.op.name for s in self.sides for e in s.rhs.subterms() if e.op is not None)
+
+    def roots(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Names of the outermost terms of both sides; none for a bare variable."""
+        if self.egglog:
+            return self.takes_and_makes()
+        return (
+            frozenset(s.lhs.op.name for s in self.sides if s.lhs.op is not None),
+            frozenset(s.rhs.op.name for s in self.sides if s.rhs.op is not None),
+        )
 
 
 def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> str:
     atoms, sums, root, names = flatten(s.lhs)
-    facts = [*atoms, *(_named(g.text, names) for i, g in enumerate(s.when) if i != drop), *sums]
-    action = f"(union {root} {s.rhs.text()}) {mark.replace('$root', root)}".rstrip()
+    facts = [*atoms, *(named(g.text, names) for i, g in enumerate(s.when) if i != drop), *sums]
+    stated = " ".join(f"(union {a.text()} {b.text()})" for a, b in s.states)
+    action = f"(union {root} {s.rhs.text()}) {stated} {mark.replace('$root', root)}".rstrip()
     return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
 
 
-def _named(text: str, names: Mapping[str, str]) -> str:
+def named(text: str, names: Mapping[str, str]) -> str:
     """A guard with the subterms of the left side replaced by the variables they are bound to, the largest first."""
     for term in sorted(names, key=len, reverse=True):
         text = text.replace(term, names[term])
@@ -291,41 +315,22 @@ def _check_closed(name: str, s: Sides) -> None:
         raise RuleError(f"rule {name}: the left side is a bare variable and would match everything")
 
 
-def load_egglog(text: str, *, stage: str = "fuse") -> Rule:
+def load_egglog(text: str, *, stage: str = "fuse", terms: Iterable[Op] = ()) -> Rule:
     """Rules in plain egglog text: `(rewrite ...)` and `(rule ...)` forms over the constructors of the term table.
 
-    `{ruleset}` is added where a form names none. The result is one Rule, named by a first line `; name: ...`; its law
-    is `; law: ...`. Raises RuleError if either is missing. Numeric samples cannot be given in text: the law is checked
-    by `verify` and by explanations only.
+    `terms` are the caller's own, made by `operator`, that the text uses. A form runs in `stage` unless it names a
+    ruleset. The result is one Rule, named by a first line `; name: ...`; its law is `; law: ...`. Numeric samples cannot
+    be given in text: the law is checked by `verify` and by explanations only. Raises RuleError if name or law is
+    missing or the text cannot be parsed; names in it are checked when an e-graph is made.
     """
-    name, law = re.search(r"^;\s*name:\s*(\S+)", text, re.M), re.search(r"^;\s*law:\s*(.+)$", text, re.M)
+    if stage not in STAGES:
+        raise RuleError(f"stage is one of {STAGES}; got {stage!r}")
+    name, law = re.search(r"^\s*;\s*name:\s*(\S+)", text, re.M), re.search(r"^\s*;\s*law:\s*(.+)$", text, re.M)
     if not name or not law:
         raise RuleError("an egglog rule file starts with '; name: kebab-case' and '; law: one line of algebra'")
-    forms = [_with_ruleset(form) for form in _forms(text)]
-    return Rule(name[1], law[1].strip(), (), "reassociated", stage, (), (), egglog="\n".join(forms), source="egglog")
-
-
-def _with_ruleset(form: str) -> str:
-    if not form.startswith(("(rule", "(rewrite", "(birewrite")) or ":ruleset" in form:
-        return form
-    return form[:-1] + " :ruleset {ruleset})"
-
-
-def _forms(text: str) -> list[str]:
-    """The top-level parenthesised forms, each on one line, comments dropped."""
-    plain = "\n".join(line.split(";")[0] for line in text.splitlines())
-    forms, depth, start = [], 0, 0
-    for i, c in enumerate(plain):
-        if c == "(":
-            start = i if depth == 0 else start
-            depth += 1
-        elif c == ")":
-            depth -= 1
-            if depth == 0:
-                forms.append(" ".join(plain[start : i + 1].split()))
-    if depth:
-        raise RuleError("unbalanced parentheses in egglog rule text")
-    return forms
+    program = compile_text(text, name[1])
+    return Rule(name[1], law[1].strip(), (), "reassociated", stage, (), (), egglog=program, source="egglog",
+                declares=tuple(terms))  # fmt: skip
 
 
 def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
+from ..egraph.dtypes import NAMES
+
 MICROSOFT = "com.microsoft"
 #: Terms that need a newer opset than any model they may be chosen for, and which.
 NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23})
@@ -26,7 +28,7 @@ class Printer(Protocol):
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1,
+        domain: str = "", outputs: int = 1, inner: bool = False,
     ) -> Any: ...  # fmt: skip
 
     def ints(self, values: Sequence[int]) -> ir.Value: ...
@@ -97,7 +99,7 @@ def _shape(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
         return p.node("Shape", ins)
     if p.opset >= 15:
         return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
-    full = p.node("Shape", ins)
+    full = p.node("Shape", ins, inner=True)  # not the value of the term, so it must not get its name
     return p.node("Slice", [full, p.ints([first]), p.ints([last or 2**31 - 1]), p.ints([0])])
 
 
@@ -186,4 +188,4 @@ def custom(op: str, names: Sequence[str]) -> Emitter:
 
 def constant(values: Any, dtype: int) -> ir.TensorProtocol:
     """A small tensor of the given element type."""
-    return ir.tensor(np.asarray(values), dtype=ir.DataType(dtype))
+    return ir.tensor(np.asarray(values, NAMES[dtype]), dtype=ir.DataType(dtype))

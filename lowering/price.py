@@ -16,8 +16,8 @@ from .emit import NEEDS_OPSET
 from .reader import Reading
 from .shapes import Shapes
 
-#: Picoseconds charged once for raising the model's opset: onnxruntime fuses less at load in opsets it knows less of.
-_RAISE = 50_000_000
+#: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
+_RAISE = 5_000_000
 _CONSTANT = {"Const", "FConst", "Ints", "Int0", "Absent", "Nil"}
 _LEAVES = {"Input", "Cons", "Out", *_CONSTANT}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
-    Float, Guard, Int, Ints, Sides, Tensor, call, cast, dim, dtype, eq, le, lowest, ne, num, rank, real, rule,
-    scalar, thin, transpose, unsqueeze,
+    Float, Guard, Int, Ints, Sides, Tensor, call, cast, dim, dtype, eq, ints, le, lowest, lt, ne, num, rank, real, reshape, rule,
+    scalar, symbolic, thin, transpose, unsqueeze,
 )  # fmt: skip
 
 _SWAP, _KT = (0, 2, 1, 3), (0, 1, 3, 2)
@@ -70,6 +70,18 @@ def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
     shapes = [eq(rank(x), 4), eq(rank(back), 4), eq(dim(flat, -1), dim(x, -1)), eq(dim(flat, -2), dim(x, -2))]
     same = [eq(dim(back, -4), dim(x, -4)), eq(dim(back, -3), dim(x, -3)), eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
     return Sides(back, transpose(x, _KT), when=[*shapes, *same])
+
+
+@rule(
+    holds=dict(y="b n t h", u="ints b*n t h", w="ints b n h t", b=2, n=3, h=5, t=1), refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 3 2 5 7", b=2, n=3, h=5, t=7)],
+)  # fmt: skip
+def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t: Int) -> Sides:
+    """reshape(transpose(reshape(y, [B*N, T, H]), 021), [B, N, H, T]) = transpose(reshape(y, [B, N, T, H]), 0132)"""
+    flat: Tensor = call("Reshape", y, u)
+    back: Tensor = call("Reshape", transpose(flat, (0, 2, 1)), w)
+    sizes = [eq(dim(back, -4 + i), num(v)) for i, v in enumerate((b, n, h, t))] + [eq(rank(back), 4)]
+    rows = [eq(dim(flat, -1), num(h)), eq(dim(flat, -2), num(t)), lt(0, b), lt(0, n), lt(0, t), lt(0, h)]
+    return Sides(back, transpose(reshape(y, ints(b, n, t, h)), _KT), when=[*sizes, *rows])
 
 
 @rule(expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)), refuse=[dict(x="b n t h", c="h", p=(0, 1, 3, 2))])
@@ -155,7 +167,9 @@ def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
 def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, m) + p = biased(q, k, m + p)"""
     when = [eq(rank(m), 4), eq(rank(p), 4)]
-    return Sides(biased(q, k, m, s, c) + p, biased(q, k, m + p, s, c), when=when)
+    both = m + p
+    states = [(dim(both, a), dim(both, a)) for a in (-1, -2)]  # makes them exist, known or not
+    return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=states)
 
 
 @rule(stage="marker", contract="finite", assumes=[ROWS_VISIBLE], holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"), refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")])
@@ -192,6 +206,13 @@ def softmax_widened(x: Tensor, g: Int) -> Sides:
 def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)"""
     heads = [eq(dim(q, -3), dim(k, -3)), eq(dim(q, -3), dim(v, -3)), eq(rank(v), 4)]
+    return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
+
+
+@rule(stage="fuse", contract="reassociated", holds=[])
+def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
+    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of a number of heads that is not fixed: N or 1"""
+    heads = [eq(dim(k, -3), dim(v, -3)), symbolic(dim(k, -3), "kv"), eq(rank(k), 4), eq(rank(v), 4)]
     return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
 
 

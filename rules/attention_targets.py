@@ -52,7 +52,8 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
     full: Tensor = call("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
     when = [eq(rank(m), 4), wrong, size_known(rows), size_known(columns)]
-    return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when)
+    states = [(dim(full, -2), rows), (dim(full, -1), columns)]
+    return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when, states=states)
 
 
 # ---------------------------------------------------------------------------------------------------------- the operators
@@ -72,35 +73,42 @@ def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g:
     return Sides(sdpa(q, k, v, absent(), s, c, g), call("OnnxAttention", q, k, v, absent(), s, c), when=when)
 
 
-def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int) -> Tensor:
-    rows = reshape(transpose(q, _SWAP), ints(0, 0, n * h))
-    out: Tensor = call("MsMHA", rows, k, v, m, n, s)
+def _flat(x: Tensor, n: Int, h: Int) -> Tensor:
+    """[B,N,S,H] as [B,S,N*H]."""
+    return reshape(transpose(x, _SWAP), ints(0, 0, n * h))
+
+
+def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
+    """r = 4: k and v stay BNSH, of one head size; r = 3: they are laid out as q is."""
+    keys, values = (k, v) if r == 4 else (_flat(k, n, h), _flat(v, n, d))
+    out: Tensor = call("MsMHA", _flat(q, n, h), keys, values, m, n, s)
     return transpose(reshape(out, ints(0, 0, n, d)), _SWAP)
 
 
-def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int) -> list[Guard]:
+def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int) -> list[Guard]:
     heads = [eq(dim(t, -3), num(n)) for t in (q, k, v)]
-    return [*heads, eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), supported("MsMHA", q)]
+    sizes = [eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), *([eq(dim(v, -1), dim(q, -1))] if r == 4 else [])]
+    return [*heads, *sizes, supported("MsMHA", q)]
 
 
-@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
-def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int) -> Sides:
+@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
+def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d), ne(s, real(0.0))]
-    return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d), when=when)
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
-@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
-def ms_mha_guarded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int) -> Sides:
+@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=dict(_FULL, g=1), refuse=[dict(_FULL, m="b 1 1 t", g=1), dict(_FULL, c=3.0, g=1)])
+def ms_mha_guarded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
-    out = _mha(q, k, v, m, s, n, h, d)
+    out = _mha(q, k, v, m, s, n, h, d, r)
     guarded: Tensor = call("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d), eq(dtype(q), 1), ne(s, real(0.0))]
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), eq(dtype(q), 1), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 
 
-@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5))
-def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int) -> Sides:
+@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5))
+def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int, r: int) -> Sides:
     """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""
-    when = [*_batch(q, k, v, j), *_equal_heads(q, k, v, n, h, d), ne(s, real(0.0))]
-    return Sides(sdpa(q, k, v, absent(), s, real(0.0), g), _mha(q, k, v, absent(), s, n, h, d), when=when)
+    when = [*_batch(q, k, v, j), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    return Sides(sdpa(q, k, v, absent(), s, real(0.0), g), _mha(q, k, v, absent(), s, n, h, d, r), when=when)

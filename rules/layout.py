@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..egraph.lang import (
-    Int, Ints, Sides, Tensor, at, call, count, dim, eq, ne, num, rank, rule, transpose, unsqueeze,
+    Int, Ints, Sides, Tensor, at, call, count, dim, elem, eq, length, lt, ne, num, rank, rule, transpose, unsqueeze,
 )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *(eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1))])
 
 
-@rule(holds=dict(x="b 1 h", a=-2, t="ints b h"), refuse=[])
+@rule(holds=dict(x="b s h"))
 def transpose_added_axis(x: Tensor) -> Sides:
     """transpose(unsqueeze(x, -2), 0213) = unsqueeze(x, -3)   for x of rank 3"""
     return Sides(transpose(unsqueeze(x, -2), (0, 2, 1, 3)), unsqueeze(x, -3))
@@ -55,3 +55,11 @@ def transpose_added_axis(x: Tensor) -> Sides:
 def transpose_added_head(x: Tensor) -> Sides:
     """transpose(unsqueeze(x, -3), 0213) = unsqueeze(x, -2)   for x of rank 3"""
     return Sides(transpose(unsqueeze(x, -3), (0, 2, 1, 3)), unsqueeze(x, -2))
+
+
+@rule(expand=dict(n=(1, 2, 3, 4, 5)), holds=dict(x="b s h", t="ints b*s h", u="ints b s h 1"), refuse=[dict(x="2 3 5", t="ints 6 5", u="ints 0 5")])
+def reshape_reshape(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
+    """reshape(reshape(x, t), u) = reshape(x, u)   for u of positive numbers"""
+    sizes = [Int("var", (f"u{i}",)) for i in range(n)]
+    known = [g for i, v in enumerate(sizes) for g in (eq(elem(u, i), num(v)), lt(0, v))]
+    return Sides(call("Reshape", call("Reshape", x, t), u), call("Reshape", x, u), when=[eq(length(u), n), *known])

@@ -93,7 +93,7 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
 
 @rule(
     stage="fuse", contract="reassociated", holds=dict(x="b s h:float16", w="h:float16", t=10, eps=1e-5),
-    refuse=[dict(x="b s h:float16", w="h:float16", t=11, eps=1e-5), dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5), dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
+    refuse=[dict(x="b s h:float16", w="h:float64", t=11, eps=1e-5), dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5), dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
 )  # fmt: skip
 def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
     """cast(rnorm(cast(x, f32), eps), type of x) * w = RMSNormalization(x, w, eps), which computes in f32 itself"""

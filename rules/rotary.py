@@ -121,7 +121,7 @@ def wide_scale_one(x: Tensor, c: Tensor, p: Int) -> Sides:
     return Sides(wide(x, p) * c, wide(x * c, p), when=[eq(dim(c, -1), num(1))])
 
 
-@rule(stage="marker", holds=[dict(x="b s h", y="b s h", p=0), dict(x="b s h", y="h", p=1)], refuse=[dict(x="b s 1", y="b s 3", p=0)])
+@rule(stage="marker", holds=[dict(x="b s h", y="b s h", p=0), dict(x="b s h", y="h", p=1)])
 def wide_mul(x: Tensor, y: Tensor, p: Int) -> Sides:
     """wide(x) * wide(y) = wide(x * y)"""
     return Sides(wide(x, p) * wide(y, p), wide(x * y, p), when=[eq(dim(x, -1), dim(y, -1))])
@@ -133,7 +133,7 @@ def wide_unsqueeze(x: Tensor, a: Int, p: Int) -> Sides:
     return Sides(unsqueeze(wide(x, p), a), wide(unsqueeze(x, a), p), when=[ne(a, -1)])
 
 
-@rule(stage="marker", holds=dict(x="1 s h", a=-3, p=0), refuse=[dict(x="b s 1", a=-1, p=0)])
+@rule(stage="marker", holds=dict(x="1 s h", a=-3, p=0))
 def wide_squeeze(x: Tensor, a: Int, p: Int) -> Sides:
     """squeeze(wide(x), a) = wide(squeeze(x, a))   for a other than the last"""
     return Sides(call("Squeeze", wide(x, p), a), wide(call("Squeeze", x, a), p), when=[ne(a, -1)])
@@ -221,7 +221,7 @@ def rope_sum(x: Tensor, c: Tensor, s: Tensor, p: Int) -> Sides:
 @rule(
     stage="fuse", contract="reassociated", holds=dict(x="b n s h", y="b n s h", c="b 1 s h", s="b 1 s h"),
     refuse=[dict(x="b n s 3", y="b n s 3", c="b 1 s 1", s="b 1 s 3"), dict(x="b n s 3", y="b n s 3", c="b 1 s 3", s="b 1 s 1"),
-            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"), dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="b 1 s 3")],
+            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"), dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="1 1 s 3")],
 )  # fmt: skip
 def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
     """cat(x*c - y*s, y*c + x*s) = rope(cat(x, y), c, s)"""
@@ -232,7 +232,8 @@ def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
-    refuse=[dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints n b s 2h"), dict(x="b n s 6", c="b 1 s 1", s="b 1 s 3", h=3, u="ints b n s 6")],
+    refuse=[dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints n b s 2h"), dict(x="b n s 6", c="b 1 s 1", s="b 1 s 3", h=3, u="ints b n s 6"),
+            dict(x="b n s 2h", c="1 b 1 s h", s="b 1 s h", u="ints b n s 2h"), dict(x="b n s 2h", c="b 1 s h", s="1 b 1 s h", u="ints b n s 2h")],
 )  # fmt: skip
 def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(xe*c - xo*s, xo*c + xe*s)) = rope(x, c, s) of (even, odd) pairs"""
@@ -241,4 +242,5 @@ def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Si
     flat: Tensor = call("Reshape", concat(turned), u)
     sizes = [eq(dim(x, -1), num(2 * h)), eq(dim(c, -1), num(h)), eq(dim(s, -1), num(h))]
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
-    return Sides(flat, rope(x, c, s, 1), when=[eq(rank(x), r), eq(rank(flat), r), *sizes, *same])
+    ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r), le(rank(s), r)]
+    return Sides(flat, rope(x, c, s, 1), when=[*ranks, *sizes, *same])
