@@ -32,7 +32,9 @@ HEADER = f"""
 (relation doubled (T i64))
 (relation irange (T i64 i64 i64))
 (relation lowest (T))
+(relation visible (T))
 (relation dimsum (Dim Dim Dim))
+(relation dimplus (Dim Dim i64))
 (relation source (Dim T i64))
 (relation sized (Dim))
 (relation supported (String i64))
@@ -74,6 +76,9 @@ def _general() -> list[Law]:
         ("sized-symbol", "(source d g i)", "(sized d)"),
         ("sized-sum", "(dimsum d a b) (sized a) (sized b)", "(sized d)"),
         ("size-sum", "(= t (DimT d)) (dimsum d a b) (sized a) (sized b)", "(union t (Add (DimT a) (DimT b)))"),
+        ("visible-unsqueeze", "(visible m) (= o (Unsqueeze m a)) (!= a -1)", "(visible o)"),
+        ("sized-plus", "(dimplus d a k) (sized a)", "(sized d)"),
+        ("size-plus", "(= t (DimT d)) (dimplus d a k) (sized a)", "(union t (Add (DimT a) (Ints (vec-of k))))"),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
     ]

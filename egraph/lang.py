@@ -171,6 +171,16 @@ def lowest(c: Expr) -> Guard:
     return Guard(f"(lowest {c.text()})", test, c.variables(), f"{c.text()} masks")
 
 
+def visible(m: Expr) -> Guard:
+    """Every row of the mask m leaves some key unmasked, by proof."""
+
+    def test(env: dict[str, Any]) -> bool:
+        x = _array(m, env)
+        return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > (-6e4 if x.dtype == np.float16 else -1e30)).all())
+
+    return Guard(f"(visible {m.text()})", test, m.variables(), f"no row of {m.text()} hides every key")
+
+
 def symbolic(d: Expr, name: str) -> Guard:
     """d is a symbol, not a number. `name` is a variable of its own."""
     return Guard(f"(= {d.text()} (DSym {name}))", lambda env: True, d.variables(), f"{d.text()} is not fixed")
@@ -191,5 +201,5 @@ __all__ = [
     "DIM", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange", "at", "call", "cast",
     "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length", "lift", "lowest", "load_egglog", "lt",
     "ne", "near", "num", "operator", "rank", "real", "reshape", "rule", "scalar", "select", "size", "size_known", "slice_",
-    "supported", "symbolic", "thin", "transpose", "unsqueeze", "variable",
+    "supported", "symbolic", "thin", "transpose", "unsqueeze", "variable", "visible",
 ]  # fmt: skip

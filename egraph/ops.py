@@ -202,6 +202,29 @@ def ms_mha(
     return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
 
+def ms_gqa(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, past_key: np.ndarray, past_value: np.ndarray, seqlens: np.ndarray,
+    total: np.ndarray, cos: np.ndarray, sin: np.ndarray, ids: np.ndarray, bias: np.ndarray, q_weight: np.ndarray,
+    k_weight: np.ndarray, num_heads: int, kv_num_heads: int, scale: float, cap: float, pairs: int, eps: float,
+) -> list[np.ndarray]:  # fmt: skip
+    """com.microsoft GroupQueryAttention, causal=0, growing past, with norms of q and k and the rotation inside.
+
+    q [B,S,N*H]; k, v [B,S,KV*H]; past [B,KV,P,H]; cos, sin [L,H/2] with L >= P+S; ids [B,S]; bias [B or 1,N or 1,S,P+S];
+    weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
+    """
+    assert int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0] and (seqlens + 1 == int(total)).all()
+    heads = [
+        t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3)
+        for t, n in ((q, num_heads), (k, kv_num_heads), (v, kv_num_heads))
+    ]
+    c, s = cos[ids][:, None], sin[ids][:, None]
+    turned = [rope(_rms_norm(t, w, eps), c, s, pairs) for t, w in ((heads[0], q_weight), (heads[1], k_weight))]
+    keys = np.concatenate([past_key, turned[1]], axis=2)
+    values = np.concatenate([past_value, heads[2]], axis=2)
+    out = sdpa(turned[0], keys, values, bias, scale, cap, 0)
+    return [out.transpose(0, 2, 1, 3).reshape(q.shape), keys, values]
+
+
 def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
     return np.asarray(x.astype(np.float64).mean(axis=axes, keepdims=bool(keep))).astype(x.dtype)
 
@@ -230,6 +253,11 @@ def _layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.n
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
     y = x.astype(np.float64)
     return (0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))).astype(x.dtype)
+
+
+def _tanh_plus(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    return (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3))).astype(x.dtype)
 
 
 def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -321,7 +349,7 @@ def _table() -> Mapping[str, Op]:
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)
     op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)
     op("ErfPlus", "x", lambda x: (1 + _erf(x / np.sqrt(2.0))).astype(x.dtype), "same", marker=True)
-    op("TanhPlus", "x", lambda x: (2 * _fast_gelu(x) / x).astype(x.dtype), "same", marker=True)
+    op("TanhPlus", "x", _tanh_plus, "same", marker=True)
     # Fused operators.
     op("RMSNorm", "x w eps:f64", _rms_norm, "same")
     op("LayerNorm", "x w b eps:f64", _layer_norm, "same")
@@ -329,6 +357,10 @@ def _table() -> Mapping[str, Op]:
     op("FastGelu", "x", _fast_gelu, "same")
     op("OnnxAttention", "q k v mask scale:f64 cap:f64", onnx_attention, "sdpa")
     op("MsMHA", "q k v mask num_heads:i64 scale:f64", ms_mha, "mha")
+    op(
+        "MsGQA", "q k v past_key past_value seqlens total cos sin ids bias q_weight k_weight num_heads:i64"
+        " kv_num_heads:i64 scale:f64 cap:f64 pairs:i64 eps:f64", ms_gqa, out=NODE, dtype="",
+    )  # fmt: skip
     op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same")

@@ -26,7 +26,7 @@ _SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
         "MsRope3": ((MS, "RotaryEmbedding"),),
         "OnnxRope": (("", "RotaryEmbedding"),),
         "MsMHA": ((MS, "MultiHeadAttention"),),
-        "MsGQA": ((MS, "GroupQueryAttention"),),
+        "MsGQA": ((MS, "GroupQueryAttention+qk_norm"),),
         "OnnxAttention": (("", "Attention"),),
     }
 )
@@ -255,7 +255,7 @@ _CUDA: _Table = MappingProxyType(
         MS: """
             bf16 f16 f32: Attention MatMulNBits MoE MultiHeadAttention RotaryEmbedding
                 SkipLayerNormalization SkipSimplifiedLayerNormalization
-            bf16 f16: GroupQueryAttention PagedAttention QMoE SparseAttention
+            bf16 f16: GroupQueryAttention GroupQueryAttention+qk_norm PagedAttention QMoE SparseAttention
             f16 f32: DecoderMaskedMultiHeadAttention EmbedLayerNormalization PackedMultiHeadAttention
             float bf16: BiasGelu FastGelu FusedMatMul Gelu QuickGelu
             float: BiasSoftmax

@@ -139,6 +139,15 @@ def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     return p.node("MultiHeadAttention", operands, {"num_heads": heads, "scale": scale}, domain=MICROSOFT)
 
 
+def _gqa(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    heads, groups, scale, cap, pairs, eps = attrs
+    operands = [*ins[:11], None, None, None, *ins[11:]]
+    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0, "do_rotary": 1, "qk_norm_epsilon": eps}
+    more |= {"rotary_interleaved": 1} if pairs else {}
+    more |= {"softcap": cap} if cap else {}
+    return p.node("GroupQueryAttention", operands, more, domain=MICROSOFT, outputs=3)
+
+
 def _gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     return p.node("Gelu", ins, domain="" if p.opset >= 20 else MICROSOFT)
 
@@ -163,7 +172,7 @@ def _table() -> Mapping[str, Emitter]:
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
         "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
         "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
-        "OnnxAttention": _attention, "MsMHA": _mha,
+        "OnnxAttention": _attention, "MsMHA": _mha, "MsGQA": _gqa,
         "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
     })  # fmt: skip
     return MappingProxyType(table)
@@ -175,7 +184,7 @@ EMITTERS: Mapping[str, Emitter] = _table()
 #: Fused operators by the name they get in a file, for reports.
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
-    "OnnxAttention": "Attention", "MsMHA": "MultiHeadAttention",
+    "OnnxAttention": "Attention", "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention",
     "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",
 })  # fmt: skip
 

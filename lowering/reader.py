@@ -23,6 +23,8 @@ from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 #: Constants up to this many bytes are compared by content, larger ones by identity.
 _SMALL = 1024
 _LONGEST = 64
+#: Constants of rank 2 and more up to this many elements are looked at as masks.
+_MASK = 2**16
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
 _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "Pow", "Unsqueeze", "Squeeze"}
@@ -83,9 +85,11 @@ class _Reader:
         return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live))
 
     def _sums(self) -> None:
-        """State which symbols are the sum of two others, such as past + seq."""
+        """State which symbols are the sum of two others, such as past + seq, or of one and a number."""
         for name, number in list(self.terms.symbols.items()):
             parts = name.split(" + ")
+            if len(parts) == 2 and parts[0] in self.terms.symbols and parts[1].isdecimal():
+                self.terms.facts["dimplus"].append((number, self.terms.symbols[parts[0]], int(parts[1])))
             if len(parts) == 2 and all(p in self.terms.symbols for p in parts):
                 self.terms.facts["dimsum"].append((number, *(self.terms.symbols[p] for p in parts)))
 
@@ -227,7 +231,8 @@ class _Reader:
                 return id(node)
             if a.type == ir.AttributeType.TENSOR:
                 t = a.as_tensor()
-                parts.append((name, t.dtype, tuple(t.shape), t.tobytes() if t.nbytes <= _SMALL else id(t)))
+                small = t.nbytes <= _SMALL and not isinstance(t, ir.StringTensor)
+                parts.append((name, t.dtype, tuple(t.shape), t.tobytes() if small else id(t)))
             else:
                 parts.append((name, a.type, repr(a.value)))
         return tuple(parts)
@@ -284,7 +289,11 @@ class _Reader:
             for pairs, a, b in ((0, np.s_[..., :half], np.s_[..., half:]), (1, np.s_[..., ::2], np.s_[..., 1::2])):
                 if np.array_equal(first[a], first[b]) and np.array_equal(array[a], array[b]):
                     self.terms.state("doubled", term, pairs)
-        elif tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
+        if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
+            rows = np.asarray(tensor.numpy()).astype(np.float32).max(axis=-1)
+            if (rows > (-6e4 if tensor.dtype == ir.DataType.FLOAT16 else -1e30)).all():
+                self.terms.state("visible", term)
+        if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = np.asarray(tensor.numpy())
             step = int(ids[1] - ids[0])
             if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
@@ -304,7 +313,9 @@ class _Reader:
             return
         if spelling[0] == "Op":
             array = self._filled(spelling[1])
-        elif spelling[0] in _FOLDABLE and all(not isinstance(a, ir.Value) or self._array(a) is not None for a in spelling[1:]):
+        elif spelling[0] in _FOLDABLE and all(
+            isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
+        ):
             args = [self._array(a) if isinstance(a, ir.Value) else a for a in spelling[1:]]
             array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]
         else:

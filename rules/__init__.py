@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from ..egraph.rule import Rule
-from . import activation, arithmetic, attention, attention_targets, cast, layout, norm, rope_targets, rotary, slicing
+from . import activation, arithmetic, attention, attention_targets, cast, gqa, layout, norm, rope_targets, rotary, slicing
 
 
 def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
@@ -15,7 +15,9 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 #: Laws that hold for any model.
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
 #: Rotary position embeddings, normalisation and activations as fused operators.
-FUSION: tuple[Rule, ...] = _rules(rotary, rope_targets, norm, activation, attention, attention_targets)
+FUSION: tuple[Rule, ...] = _rules(
+    rotary, rope_targets, norm, activation, attention, attention_targets, gqa
+)
 #: Everything: the default.
 ALL: tuple[Rule, ...] = ALGEBRA + FUSION
 

@@ -62,3 +62,66 @@ def gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
 def gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * (0.5 * erf_plus(x)) = Gelu(x)"""
     return Sides(x * (c * erf_plus(x)), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
+
+
+# ------------------------------------------------------------------------------------------------------- tanh-GELU
+
+
+def tanh_plus(x: Tensor) -> Tensor:
+    return call("TanhPlus", x)  # type: ignore[no-any-return]
+
+
+_CUBE, _ROOT = 0.044715, 0.7978845608028654  # sqrt(2 / pi)
+_TANH = dict(x="b h", c="=0.7978845608028654", d="=0.044715", o="=1")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(_TANH, t="=3"),
+    refuse=[dict(_TANH, t="=2"), dict(_TANH, t="=3", c="=0.7"), dict(_TANH, t="=3", d="=0.04"), dict(_TANH, t="=3", o="=2"),
+            dict(_TANH, t="=3:1 1 1"), dict(_TANH, t="=3", c="=0.7978845608028654:1 1 1"), dict(_TANH, t="=3", d="=0.044715:1 1 1"),
+            dict(_TANH, t="=3", o="=1:1 1 1")],
+)  # fmt: skip
+def tanh_plus_pow(x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
+    """1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)) = tanh_plus(x)"""
+    when = [*_about(c, x, k, v, _ROOT), *_about(d, x, k, w, _CUBE), *_one(t, x, k, 3.0), *_one(o, x, k, 1.0)]
+    return Sides(call("Tanh", c * (x + d * call("Pow", x, t))) + o, tanh_plus(x), when=when)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=_TANH,
+    refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"),
+            dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+)  # fmt: skip
+def tanh_plus_mul(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
+    """1 + tanh(sqrt(2/pi) * (x + 0.044715 * (x*x*x))) = tanh_plus(x)"""
+    when = [*_about(c, x, k, v, _ROOT), *_about(d, x, k, w, _CUBE), *_one(o, x, k, 1.0)]
+    return Sides(call("Tanh", c * (x + d * (x * x * x))) + o, tanh_plus(x), when=when)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=_TANH,
+    refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"),
+            dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+)  # fmt: skip
+def tanh_plus_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
+    """1 + tanh(sqrt(2/pi) * x * (1 + 0.044715 * x * x)) = tanh_plus(x)"""
+    when = [*_about(c, x, k, v, _ROOT), *_about(d, x, k, w, _CUBE), *_one(o, x, k, 1.0)]
+    return Sides(call("Tanh", (x * c) * (o + (d * x) * x)) + o, tanh_plus(x), when=when)
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+def fast_gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
+    """(0.5 * x) * tanh_plus(x) = FastGelu(x)"""
+    return Sides((x * c) * tanh_plus(x), call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+def fast_gelu_last(x: Tensor, c: Tensor, k: int) -> Sides:
+    """(x * tanh_plus(x)) * 0.5 = FastGelu(x)"""
+    return Sides(x * tanh_plus(x) * c, call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+def fast_gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x * (0.5 * tanh_plus(x)) = FastGelu(x)"""
+    return Sides(x * (c * tanh_plus(x)), call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])

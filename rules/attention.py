@@ -172,7 +172,7 @@ def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float)
     return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=states)
 
 
-@rule(stage="marker", contract="finite", assumes=[ROWS_VISIBLE], holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"), refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")])
+@rule(stage="marker", contract="finite", holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"), refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")])
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero: Tensor = call("FConst", real(0.0), FLOAT32)

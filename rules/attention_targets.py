@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..egraph.lang import (
     Float, Guard, Int, Sides, Tensor, call, concat, dim, dtype, eq, ints, lt, ne, num, rank, real, reshape, rule, size, size_known,
-    supported, symbolic, transpose, unsqueeze,
+    supported, symbolic, transpose, unsqueeze, visible,
 )  # fmt: skip
 from .attention import ROWS_VISIBLE, SAME_BATCH, absent, sdpa
 
@@ -66,6 +66,16 @@ def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Floa
     return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
 
 
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)),
+    holds=dict(_FULL, q="2 n 3 h", k="2 n 3 h", v="2 n 3 d", m="causal 3 3"), refuse=[_FULL, dict(_FULL, m="s t")],
+)  # fmt: skip
+def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
+    """sdpa(q, k, v, m) = ONNX Attention, for a constant mask that leaves every row a key"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q), visible(m)]
+    return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
+
+
 @rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5, c=0.0, g=0))
 def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
     """sdpa(q, k, v) = ONNX Attention without a mask"""
@@ -91,14 +101,14 @@ def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
-@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
+@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
     when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
-@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=dict(_FULL, g=1), refuse=[dict(_FULL, m="b 1 1 t", g=1), dict(_FULL, c=3.0, g=1)])
+@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=dict(_FULL, g=1), refuse=[dict(_FULL, m="b 1 1 t", g=1), dict(_FULL, c=3.0, g=1)])
 def ms_mha_guarded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
     out = _mha(q, k, v, m, s, n, h, d, r)

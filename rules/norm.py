@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..egraph.dtypes import FLOAT32
+from ..egraph.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ..egraph.lang import (
     Float, Int, Sides, Tensor, call, cast, dim, dtype, eq, rank, real, rule, scalar, supported, thin,
 )  # fmt: skip
@@ -104,10 +104,13 @@ def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
 # ------------------------------------------------------------------------------------------------------ LayerNormalization
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"))
-def centre_sub(x: Tensor) -> Sides:
-    """x - mean(x) = centre(x)"""
-    return Sides(x - mean(x), centre(x))
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, FLOAT32, FLOAT64, BFLOAT16)), holds=[dict(x="b s h"), dict(x="b s h:float16")],
+    refuse=[dict(x="b s h:int64")],
+)  # fmt: skip
+def centre_sub(x: Tensor, t: int) -> Sides:
+    """x - mean(x) = centre(x)   for floating x: the mean of integers is rounded"""
+    return Sides(x - mean(x), centre(x), when=[eq(dtype(x), t)])
 
 
 @rule(

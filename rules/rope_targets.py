@@ -28,7 +28,7 @@ def squeeze(x: Tensor, axis: int) -> Tensor:
 @rule(
     stage="fuse", contract="exact", assumes=[_ROWS],
     holds=[dict(x="b n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 1 s h", d="1 1 s h", p=1)],
-    refuse=[dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="b n s h", p=0),
+    refuse=[dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b n s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="b n s h", p=0),
             dict(x="b n s 2h", c="b 1 1 h", d="b 1 s h", p=0), dict(x="b n 1 2h", c="b 1 s h", d="b 1 s h", p=0),
             dict(x="b n s 2h", c="b 1 s h", d="b 1 1 h", p=0), dict(x="n s 2h", c="b 1 s h", d="b 1 s h", p=0),
             dict(x="b n s 2h", c="1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="1 s h", p=0),

@@ -47,7 +47,10 @@ def wide_concat_6(x: Tensor, y: Tensor, z: Tensor) -> Sides:
 
 @rule(
     stage="marker", expand=dict(r=(1, 2, 3, 4)), holds=dict(x="b s h", t="ints b s h 2", u="ints b s 2h"),
-    refuse=[dict(x="b s h", t="ints b s h 3", u="ints b s 3h"), dict(x="b s h", t="ints b s h 2", u="ints s b 2h")],
+    refuse=[dict(x="b s h", t="ints b s h 3", u="ints b s 3h"), dict(x="b s h", t="ints b s h 2", u="ints s b 2h"),
+            dict(x="1 3", t="ints 2 3 1", u="ints 1 6"), dict(x="b s 1", t="ints b s 3 2", u="ints b s 6"),
+            dict(x="b s h", t="ints b s h 2", u="ints 1 b s 2h"), dict(x="b 1 h", t="ints b 5 h 2", u="ints b 5 2h"),
+            dict(x="1 s h", t="ints 3 s h 2", u="ints 3 s 2h"), dict(x="1 n s h", t="ints 3 n s h 2", u="ints 3 n s 2h")],
 )  # fmt: skip
 def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(expand(unsqueeze(x, -1), [.., h, 2]), [.., 2h]) = wide(x), every element twice"""
@@ -60,7 +63,7 @@ def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:
 
 @rule(
     stage="marker", expand=dict(r=(1, 2, 3, 4)), holds=dict(x="b s h", u="ints b s 2h"),
-    refuse=[dict(x="b s h", u="ints s b 2h")],
+    refuse=[dict(x="b s h", u="ints s b 2h"), dict(x="1 n s h", u="ints n s 2h"), dict(x="b s h", u="ints 1 b s 2h")],
 )  # fmt: skip
 def wide_stack(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(x, x), [.., 2h]) = wide(x), every element twice"""
@@ -141,7 +144,8 @@ def wide_squeeze(x: Tensor, a: Int, p: Int) -> Sides:
 
 @rule(
     stage="marker", expand=dict(n=(2, 3, 4, 5)), holds=dict(x="b s h", q=(1, 0, 2), p=0),
-    refuse=[dict(x="b s h", q=(0, 2, 1), p=0)],
+    refuse=[dict(x="b s h", q=(0, 2, 1), p=0), dict(x="s h", q=(1, 0), p=0), dict(x="b n s h", q=(0, 1, 3, 2), p=1),
+            dict(x="b n t s h", q=(0, 1, 2, 4, 3), p=1)],
 )  # fmt: skip
 def wide_transpose(x: Tensor, q: Ints, p: Int, n: int) -> Sides:
     """transpose(wide(x), q) = wide(transpose(x, q))   if q leaves the last axis in place"""
@@ -196,7 +200,7 @@ def rot_halves(x: Tensor, h: Int) -> Sides:
 
 @rule(
     stage="marker", expand=dict(r=(1, 2, 3, 4, 5)), holds=dict(x="b n s 2h", u="ints b n s 2h"),
-    refuse=[dict(x="b n s 2h", u="ints n b s 2h"), dict(x="b n s 6", u="ints b n s 4", h=2)],
+    refuse=[dict(x="b n s 2h", u="ints n b s 2h"), dict(x="b n s 6", u="ints b n s 4", h=2), dict(x="b n s 2h", u="ints 1 b n s 2h")],
 )  # fmt: skip
 def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(-x[1::2], x[0::2]), shape of x) = rot(x) of (even, odd) pairs"""
@@ -221,7 +225,8 @@ def rope_sum(x: Tensor, c: Tensor, s: Tensor, p: Int) -> Sides:
 @rule(
     stage="fuse", contract="reassociated", holds=dict(x="b n s h", y="b n s h", c="b 1 s h", s="b 1 s h"),
     refuse=[dict(x="b n s 3", y="b n s 3", c="b 1 s 1", s="b 1 s 3"), dict(x="b n s 3", y="b n s 3", c="b 1 s 3", s="b 1 s 1"),
-            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"), dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="1 1 s 3")],
+            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"), dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="1 1 s 3"),
+            dict(x="1 b n s h", y="b n s h", c="b 1 s h", s="1 1 s h"), dict(x="b n 1 h", y="b n s h", c="b 1 s h", s="1 1 s h")],
 )  # fmt: skip
 def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
     """cat(x*c - y*s, y*c + x*s) = rope(cat(x, y), c, s)"""
@@ -233,6 +238,7 @@ def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
 @rule(
     stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
     refuse=[dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints n b s 2h"), dict(x="b n s 6", c="b 1 s 1", s="b 1 s 3", h=3, u="ints b n s 6"),
+            dict(x="b n s 6", c="b 1 s 3", s="b 1 s 1", u="ints b n s 6"), dict(x="1 b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
             dict(x="b n s 2h", c="1 b 1 s h", s="b 1 s h", u="ints b n s 2h"), dict(x="b n s 2h", c="b 1 s h", s="1 b 1 s h", u="ints b n s 2h")],
 )  # fmt: skip
 def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Sides:
@@ -244,3 +250,9 @@ def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Si
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r), le(rank(s), r)]
     return Sides(flat, rope(x, c, s, 1), when=[*ranks, *sizes, *same])
+
+
+@rule(stage="marker", holds=dict(x="b s h"))
+def wide_written(x: Tensor) -> Sides:
+    """wide(x) = cat(x, x): a table that is wanted whole is computed by halves"""
+    return Sides(wide(x, 0), concat([x, x]))

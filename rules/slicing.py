@@ -73,7 +73,7 @@ def slice_nothing(x: Tensor, a: Int, n: Int) -> Sides:
     return Sides(sliced(x, a, 0, n), x, when=[eq(dim(x, a), num(n))])
 
 
-@rule(holds=dict(x="b 8", a=-1, m=3, n=8))
+@rule(holds=dict(x="b 8", a=-1, m=3, n=8), refuse=[dict(x="b 8", a=-1, m=3, n=6)])
 def concat_slices(x: Tensor, a: Int, m: Int, n: Int) -> Sides:
     """cat(x[0:m], x[m:n]) = x   where x has n elements"""
     return Sides(concat([sliced(x, a, 0, m), sliced(x, a, m, n)], a), x, when=[eq(dim(x, a), num(n))])

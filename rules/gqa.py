@@ -1,0 +1,64 @@
+"""The whole decode step of a layer as one GroupQueryAttention: norms of q and k, rotation, cache append, attention.
+
+com.microsoft GroupQueryAttention takes q, k and v as [B,S,N*H] and reads its rotary caches by position: here they are the
+rows of cos and sin themselves, followed by as many more as its check of the cache length asks for, and row b is read by
+batch row b. The mask goes in as a bias with causal=0, so nothing about it has to be proved. More than one position with
+a past is taken for one batch row only, so S must be 1. onnxruntime runs the norms on CUDA and WebGPU alone.
+"""
+
+from __future__ import annotations
+
+from ..egraph.dtypes import INT32
+from ..egraph.lang import (
+    Float, Int, Sides, Tensor, call, cast, concat, dim, dtype, eq, ints, num, rank, reshape, rule, size, size_known,
+    slice_, supported, transpose,
+)  # fmt: skip
+from .attention import ROWS_VISIBLE, SAME_BATCH, sdpa
+
+_SWAP = (0, 2, 1, 3)
+
+
+def _turned(x: Tensor, w: Tensor, c: Tensor, d: Tensor, p: Int, e: Float) -> Tensor:
+    """[B,S,N,H] normalised and rotated, as [B,N,S,H]."""
+    normed: Tensor = call("RMSNorm", x, w, e)
+    return call("RopeT", transpose(normed, _SWAP), c, d, p, 0, 0)  # type: ignore[no-any-return]
+
+
+def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
+    """[B or 1,1,h] as [B + T,h]: row b for batch row b, then T rows nobody reads."""
+    rows: Tensor = call("Squeeze", call("Expand", c, concat([size(dim(x, -4)), ints(1, 1)])), -2)
+    spare: Tensor = call("Expand", call("SliceC", rows, -2, 0, 1, 1), concat([total, ints(1)]))
+    return concat([rows, spare], -2)
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH],
+    holds=dict(x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 t 16", z="b 2 t 16", c="b 1 8", d="b 1 8", w="16", u="16",
+               m="b 1 1 t+1", e=1e-6, s=0.25, cap=0.0, g=0, p=0),
+    refuse=[dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", a="b 2 t 16", z="b 2 t 16", c="b 3 8", d="b 3 8", w="16", u="16",
+                 m="b 1 3 t+3", e=1e-6, s=0.25, cap=0.0, g=0, p=0)],
+)  # fmt: skip
+def gqa_decode(
+    x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
+    e: Float, s: Float, cap: Float, g: Int, p: Int, n: Int, k: Int, h: Int,
+) -> Sides:  # fmt: skip
+    """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
+    keys, values = concat([a, _turned(y, u, c, d, p, e)], -2), concat([z, transpose(v, _SWAP)], -2)
+    total = size(dim(keys, -2))
+    one = size(dim(x, -4))
+    flat = [reshape(t, ints(0, 0, i * h * 2)) for t, i in ((x, n), (y, k), (v, k))]
+    seqlens = cast(call("Expand", total - ints(1), one), INT32)
+    ids: Tensor = call("Unsqueeze", call("Range", call("Int0", 0), call("Squeeze", one, -1), call("Int0", 1)), -1)
+    node = call(
+        "MsGQA", *flat, a, z, seqlens, cast(call("Squeeze", total, -1), INT32), _cache(x, c, total), _cache(x, d, total),
+        ids, m, w, u, n, k, s, cap, p, e,
+    )  # fmt: skip
+    out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), _SWAP)
+    when = [
+        eq(rank(x), 4), eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)), eq(dim(v, -2), num(k)),
+        eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))), eq(dim(c, -1), num(h)),
+        eq(rank(m), 4), eq(dim(m, -2), num(1)), eq(dim(m, -1), dim(keys, -2)), eq(dtype(m), dtype(x)),
+        supported("MsGQA", x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
+    ]  # fmt: skip
+    cached = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
+    return Sides(sdpa(_turned(x, w, c, d, p, e), keys, values, m, s, cap, g), out, when=when, states=cached)
