@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .egraph.errors import EGraphError, OutputError
+from .egraph.explain import Derivation
 from .egraph.saturate import Limits
 from .report import Report
 
@@ -164,7 +165,11 @@ def explain(
             strict=strict,
             progress=progress,
         )
-    for line in explanation(result.report, node):
+        progress("looking for near misses")
+        result.near_misses()
+        progress("replaying the rules")
+        lines = list(explanation(result.report, node, result.explain))
+    for line in lines:
         typer.echo(line)
 
 
@@ -207,15 +212,20 @@ def parse_dims(options: list[str] | None) -> dict[str, int | list[int]] | None:
     return dims
 
 
-def explanation(report: Report, node: str | None) -> Iterator[str]:
-    """One line per fused operator with the rules that led to it, and per near miss with its reason.
+def explanation(report: Report, node: str | None, derive: Callable[[str], Derivation]) -> Iterator[str]:
+    """One line per fused operator with the rules that lead to it, and per near miss with its reason.
 
-    `node` keeps the fused operator of that name, and the near misses that mention it.
+    `node` keeps the fused operator of that name, and the near misses that mention it. The first operator of
+    each chain of rules is followed by its derivation.
     """
     fused = [f for f in report.fused if node in (None, f.node)]
     missed = [m for m in report.missed if node is None or node in m]
+    first: dict[tuple[str, tuple[str, ...]], str] = {}
     for f in fused:
-        yield f"fused: {f.node}: {f.op} by {', '.join(f.rules)}"
+        found = derive(f.node)
+        yield f"fused: {f.node}: {f.op} by {', '.join(found.rules if found.complete else f.rules)}"
+        if first.setdefault((f.op, found.rules), f.node) == f.node:
+            yield from found.text().splitlines()
     yield from (f"not fused: {m}" for m in missed)
     if not fused and not missed:
         yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"

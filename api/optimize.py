@@ -12,23 +12,29 @@ import onnx
 import onnx_ir as ir
 
 from .egraph.cost import CostModel, Roofline
-from .egraph.errors import ModelError, VerificationError
+from .egraph.errors import EGraphError, ModelError
+from .egraph.explain import Derivation
 from .egraph.extract import extract
+from .egraph.ops import Op
 from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Limits, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
-from .lowering.emit import FUSED, MICROSOFT
+from .lowering.emit import FUSED
+from .lowering.explain import Explainer
 from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
 from .lowering.save import save
 from .lowering.shapes import Shapes, infer
+from .lowering.verify import Verification
 from .lowering.verify import verify as compare
-from .lowering.writer import Names, Writer
+from .lowering.writer import Names, Writer, Written
 from .report import Fused, Report
 from .rules import ALL
+from .rules.attention import ROWS_VISIBLE
+from .verification import verdict
 
 Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
@@ -41,10 +47,28 @@ class Result:
     model: ir.Model | onnx.ModelProto
     report: Report
     _ir: ir.Model
+    _explainers: Sequence[Explainer] = ()
+
+    def explain(self, node: str) -> Derivation:
+        """The chain of rules that made a fused node of the result (`report.fused` lists them), replayed and
+        checked.
+
+        Raises ModelError for any other name.
+        """
+        for explainer in self._explainers:
+            if node in explainer.nodes:
+                return explainer.derivation(explainer.nodes[node])
+        raise ModelError(f"no fused node of the result is named {node!r}; the report lists them")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model atomically, its external data beside it. Raises OutputError."""
         save(self._ir, path)
+
+    def near_misses(self) -> list[str]:
+        """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more."""
+        if not self.report.missed:
+            self.report.missed += [line for explainer in self._explainers for line in explainer.misses()]
+        return self.report.missed
 
 
 def saturate_and_extract(
@@ -62,20 +86,21 @@ def saturate_and_extract(
 ) -> Result:
     """The cheapest model equal to `model` that the rules prove and the target runs.
 
-    model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied nor loaded
-    when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules to leave out.
-    cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims: reference sizes of symbolic
-    dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating; the best graph so far is returned.
-    strict: keep the values of fully masked rows, too. verify: run both models and raise VerificationError, naming the
-    rule, if they differ.
+    model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied
+    nor loaded when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules
+    to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
+    reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
+    the best graph so far is returned. strict: keep the values of fully masked rows, too: rules that assume
+    there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
+    differ; `report.verification` says what was compared.
 
-    Raises ModelError (the input cannot be read), RuleError (a rule name is unknown), UnsoundMerge (a rule contradicts
-    the facts), TargetError, VerificationError.
+    Raises ModelError (the input cannot be read), RuleError (a rule name is unknown), UnsoundMerge (a rule
+    contradicts the facts), TargetError, VerificationError.
     """
     tell = progress or (lambda stage: None)
     run = _Run(
         select(ALL if rules is None else rules, disable), cost or Roofline(),
-        find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell,
+        find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
     )  # fmt: skip
     tell("reading")
     with run.timed("read"):
@@ -91,10 +116,22 @@ class _Run:
     """One call: its settings, and the report as it grows."""
 
     def __init__(
-        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress
-    ) -> None:
-        self.rules, self.cost, self.target, self.dims, self.limits, self.tell = rules, cost, target, dims, limits, tell
+        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress,
+        strict: bool,
+    ) -> None:  # fmt: skip
+        self.rules, self.cost, self.target, self.dims, self.limits, self.tell = (
+            rules,
+            cost,
+            target,
+            dims,
+            limits,
+            tell,
+        )
+        self.strict = strict
+        if strict:
+            self.rules = [r for r in rules if ROWS_VISIBLE not in r.assumes]
         self.report = Report()
+        self.explainers: list[Explainer] = []
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -127,7 +164,7 @@ class _Run:
 
     def _result(self, model: ir.Model, kind: str) -> Result:
         given = ir.to_proto(model) if kind == "proto" else model
-        return Result(given, self.report, model)
+        return Result(given, self.report, model, self.explainers)
 
     def _graph(self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int) -> bool:
         """Optimise one graph in place; False if it was left as it is."""
@@ -155,34 +192,58 @@ class _Run:
         raised = any(rows[k] < 0 for k in found.choice.values())
         before = _original_cost(frozen, reading, pricer)
         report.cost_before, report.cost_after = report.cost_before + before, report.cost_after + found.cost
-        report.extraction, report.gap = "; ".join(filter(None, [found.method, found.message])), max(report.gap, found.gap)
-        for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
+        report.extraction, report.gap = (
+            "; ".join(filter(None, [found.method, found.message])),
+            max(report.gap, found.gap),
+        )
+        for key, n in (
+            ("tuples", saturation.tuples),
+            ("classes", frozen.classes),
+            ("nodes", len(frozen.rows)),
+        ):
             report.egraph[key] += n
         report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
         if not saturation.complete:
             report.stop = saturation.stop
         old = original_rows(frozen, reading)
+        explainer = Explainer(reading, shapes, frozen, choice, self.rules, self.target, self.limits, old)
+        self.explainers.append(explainer)
         if all(r in old for r in choice.values()) and _printed(choice) == graph.num_nodes():
             return False
         with self.timed("write"):
-            written = Writer(reading, frozen, choice, names, 23 if raised else opset, engine.extra_ops).write()
+            written = Writer(
+                reading, frozen, choice, names, 23 if raised else opset, engine.extra_ops
+            ).write()
             if raised:
                 model.graph.opset_imports[""] = report.opset = 23
-            for n in graph:
-                if n.domain and n.domain not in model.graph.opset_imports:
-                    model.graph.opset_imports[n.domain] = 1
-        assumed: set[str] = set(report.assumptions)
-        for c, r in choice.items():
-            by = sorted(frozen.why.get(c, ()))
-            assumed.update(a for k in by for a in self.rules[k].assumes)
-            if r in old or r.op not in FUSED and r.op not in engine.extra_ops:
+            for node in graph:
+                if node.domain and node.domain not in model.graph.opset_imports:
+                    model.graph.opset_imports[node.domain] = 1
+        with self.timed("explain"):
+            self._explain(explainer, written, old, engine.extra_ops)
+        return True
+
+    def _explain(
+        self, explainer: Explainer, written: Written, old: set[Row], extra: Mapping[str, Op]
+    ) -> None:
+        """Enter each new fused operator of a written graph into the report, with the rules that led to it."""
+        assumed = set(self.report.assumptions)
+        assumes = {r.name: r.assumes for r in self.rules}
+        merging = {k for k, r in enumerate(self.rules) if not r.roots()[1]}  # their product is an operand
+        for c, r in explainer.choice.items():
+            if r in old:
+                silent = explainer.frozen.why.get(c, set()) & merging
+                assumed.update(a for k in silent for a in self.rules[k].assumes)
+                continue
+            by = explainer.rules_of(c)
+            assumed.update(a for name in by for a in assumes[name])
+            if r.op not in FUSED and r.op not in extra:
                 continue
             for n in written.nodes.get(c, ()):
-                report.fused.append(
-                    Fused(n.name or "", FUSED.get(r.op, n.op_type), graph.name or "", tuple(self.rules[k].name for k in by))
-                )
-        report.assumptions = sorted(assumed)
-        return True
+                explainer.nodes[n.name or ""] = c
+                graph = explainer.reading.graph.name or ""
+                self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by))
+        self.report.assumptions = sorted(assumed)
 
 
 def _count(model: ir.Model) -> int:
@@ -214,7 +275,9 @@ def original_rows(frozen: Frozen, reading: Reading) -> set[Row]:
     for name, rows in terms.rows.items():
         sorts = terms.ops[name].sorts
         for out, *args in rows:
-            children = tuple(frozen.cell(s, a) for s, a in zip(sorts, args, strict=True) if s in ("T", "TL", "Nd"))
+            children = tuple(
+                frozen.cell(s, a) for s, a in zip(sorts, args, strict=True) if s in ("T", "TL", "Nd")
+            )
             attrs = tuple(
                 vectors[a] if s == "IV" else float(a) if s == "f64" else a
                 for s, a in zip(sorts, args, strict=True) if s not in ("T", "TL", "Nd")
@@ -233,14 +296,43 @@ def _original_cost(frozen: Frozen, reading: Reading, pricer: Pricer) -> int:
 
 
 def _verified(run: _Run, model: Source, result: Result) -> None:
+    """Compare the result with the model. Raises VerificationError naming the rule that is to blame."""
+    source = os.fspath(model) if isinstance(model, os.PathLike) else model
+
+    def compared(optimised: ir.Model) -> Verification:
+        return compare(source, optimised, dims=run.dims, strict=run.strict)
+
+    def right_without(names: Iterable[str]) -> bool:
+        run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")
+        again = _Run(
+            select(run.rules, names),
+            run.cost,
+            run.target,
+            run.dims,
+            run.limits,
+            lambda stage: None,
+            run.strict,
+        )
+        try:
+            outcome = compared(again.optimise(load(model))._ir)
+        except EGraphError:  # the other rules alone lead elsewhere
+            return False
+        return bool(outcome.runs) and not outcome.mismatches
+
     run.tell("verifying")
-    outcome = compare(model if not isinstance(model, os.PathLike) else os.fspath(model), result._ir, dims=run.dims)
-    if outcome.skipped:
-        run.report.verification = f"not possible: {outcome.skipped}"
-    elif not outcome.ok:
-        raise VerificationError(f"the optimised model differs: {outcome.mismatches[0]}")
-    else:
-        run.report.verification = f"{outcome.runs} runs agree, largest difference {outcome.max_abs:.2g}"
+    used = {k for e in run.explainers for c in e.choice for k in e.frozen.why.get(c, ())}
+    used |= {k for e in run.explainers for c in e.choice for k in e.regions.candidates(e.regions.of(c))}
+    names = [run.rules[k].name for k in sorted(used)]
+    run.report.verification = verdict(compared(result._ir), names, right_without, lambda: _suspects(run))
+
+
+def _suspects(run: _Run) -> list[str]:
+    """Rules whose step in some derivation changes a value."""
+    found: dict[str, None] = {}
+    for explainer in run.explainers:
+        for name in explainer.false_rules():
+            found[name] = None
+    return list(found)
 
 
 __all__ = ["Dims", "ModelError", "Progress", "Result", "saturate_and_extract"]

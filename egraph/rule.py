@@ -35,12 +35,17 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """lhs = rhs under guards. `states` are equal dimensions of terms on the right that no shape law can derive."""
+    """lhs = rhs under guards.
+
+    `states` are further equalities: dimensions no shape law can derive, other outputs of the same node. With `replaces`
+    the left term is done with once the right one exists: no rule looks at it again. For markers only.
+    """
 
     lhs: Expr
     rhs: Expr
     when: Sequence[Guard] = ()
     states: Sequence[tuple[Expr, Expr]] = ()
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ class Rule:
 
     def recorded(self, ruleset: str, relation: str) -> str:
         """The law as rules that make the right side and enter (left, right) into a relation, without equating them."""
-        return re.sub(r"\(union ", f"({relation} ", self.text(ruleset))
+        text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
+        return re.sub(r"\(union ", f"({relation} ", text)
 
     def terms(self) -> set[Op]:
         """Terms used that are not in the built-in table."""
@@ -99,7 +105,8 @@ def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> st
     atoms, sums, root, names = flatten(s.lhs)
     facts = [*atoms, *(named(g.text, names) for i, g in enumerate(s.when) if i != drop), *sums]
     stated = " ".join(f"(union {a.text()} {b.text()})" for a, b in s.states)
-    action = f"(union {root} {s.rhs.text()}) {stated} {mark.replace('$root', root)}".rstrip()
+    done = f"(subsume {next(a for a in atoms if a.startswith(f'(= {root} '))[len(root) + 4 : -1]})" if s.replaces else ""
+    action = " ".join(filter(None, [f"(union {root} {s.rhs.text()})", stated, done, mark.replace("$root", root)]))
     return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
 
 
@@ -242,7 +249,8 @@ def le(x: Operand, y: Operand) -> Guard:
 def near(x: Expr, value: float, tolerance: float) -> Guard:
     """|x - value| < tolerance, for numbers the exporter rounded to the element type."""
     bound = f"(< (abs (- {x.text()} {value!r})) {tolerance!r})"
-    return Guard(bound, lambda env: abs(x.value(env) - value) < tolerance, x.variables(), bound)
+    return Guard(bound, lambda env: abs(x.value(env) - value) < tolerance, x.variables(),
+                 f"{x.text()} within {tolerance:g} of {value:g}")  # fmt: skip
 
 
 def num(n: Operand) -> Expr:

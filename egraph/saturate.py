@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import UnsoundMerge
+from .dtypes import NAMES
+from .errors import RuleError, UnsoundMerge
 from .facts import prelude
 from .graph import TermGraph
+from .ops import Op
 from .rule import STAGES, Rule
-from .target import Target
+from .target import MS, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,18 @@ class Saturation:
 
 
 class Engine:
-    """One e-graph. Create, `load` a graph, `saturate`, then read it with `freeze`."""
+    """One e-graph. Create, `load` a graph, `saturate`, then read it with `freeze`.
 
-    def __init__(self, rules: Sequence[Rule], target: Target | None = None) -> None:
+    `apart` gives each rule a ruleset of its own, for `step`; such an e-graph is not saturated.
+    """
+
+    def __init__(self, rules: Sequence[Rule], target: Target | None = None, *, apart: bool = False) -> None:
         from egglog import bindings  # a second of imports: paid only when a graph is optimised
 
         self._b = bindings
         self.rules = list(rules)
+        self.target = target
+        self._graph: TermGraph | None = None
         self.egraph = bindings.EGraph()
         extra = sorted({op for r in rules for op in r.terms()}, key=lambda op: op.name)
         self.extra_ops = {op.name: op for op in extra}
@@ -53,9 +60,15 @@ class Engine:
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
         for number, r in enumerate(self.rules):
-            self.run(r.text(r.stage, mark=f"(why $root {number})"))
-        for op, code in sorted(target.legal) if target else ():
-            self.run(f'(supported "{op}" {code})')
+            if apart:
+                self.run(f"(ruleset only-{number})")
+            try:
+                self.run(r.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})"))
+            except bindings.EggSmolError as error:
+                raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
+        legal = {*(target.legal if target else ()), *(pair for op in extra for pair in _legal(op, target))}
+        for name, code in sorted(legal):
+            self.run(f'(supported "{name}" {code})')
 
     def run(self, text: str) -> list[Any]:
         """Run egglog commands, line by line: spans of a whole program cost quadratic time in egglog 13."""
@@ -66,13 +79,20 @@ class Engine:
         return list(self.egraph.run_program(*commands))
 
     def load(self, graph: TermGraph) -> None:
+        self._graph = graph
         with tempfile.TemporaryDirectory() as folder:
             self.run("\n".join(graph.lowering(folder)))
             self.run("(run lower 1)")
 
     def tuples(self) -> int:
         span = self._b.RustSpan("", 0, 0)
-        return sum(n for _, n in self.egraph.run_program(self._b.PrintSize(span, None))[0].sizes)
+        sizes: Any = self.egraph.run_program(self._b.PrintSize(span, None))[0]
+        return sum(int(n) for _, n in sizes.sizes)
+
+    def pairs(self, relation: str, frozen: Frozen) -> list[tuple[int, int]]:
+        """The rows of a relation of two tensors, as classes of `frozen`, which was made after them."""
+        rows = self.egraph.freeze().functions[relation].rows
+        return [(frozen.class_of(r.inputs[0]), frozen.class_of(r.inputs[1])) for r in rows]
 
     def _schedule(self, schedule: str, matches: dict[str, int]) -> bool:
         updated = False
@@ -83,16 +103,22 @@ class Engine:
                     matches[name] = matches.get(name, 0) + n
         return updated
 
+    def _stages(self, stages: Sequence[str], matches: dict[str, int]) -> bool:
+        """One step of each stage; whether anything changed."""
+        updated = [self._schedule(f"(seq (run {s}) (saturate (run facts)))", matches) for s in stages]
+        return any(updated)
+
     def saturate(self, limits: Limits, progress: Callable[[str], None] | None = None) -> Saturation:
-        """Run all stages until nothing changes or a limit is met. Raises UnsoundMerge naming the false rule."""
+        """Run the early stages (normal forms, markers) until nothing changes, then the late ones, and again, until
+        nothing changes at all or a limit is met. Raises UnsoundMerge naming the false rule.
+        """
         matches: dict[str, int] = {}
-        begin, stages = time.monotonic(), [s for s in STAGES if any(r.stage == s for r in self.rules)]
+        begin = time.monotonic()
+        early, late = ([s for s in half if any(r.stage == s for r in self.rules)] for half in (STAGES[:2], STAGES[2:]))
         try:
             self._schedule("(saturate (run facts))", matches)
             for i in range(1, limits.iterations + 1):
-                updated = False
-                for stage in stages:
-                    updated |= self._schedule(f"(seq (run {stage}) (saturate (run facts)))", matches)
+                updated = self._stages(early, matches) or self._stages(late, matches)
                 size = self.tuples()
                 if progress:
                     progress(f"saturating: iteration {i}, {size:,} tuples")
@@ -105,17 +131,63 @@ class Engine:
                 )  # fmt: skip
                 if stop:
                     return Saturation(stop, i, size, matches)
-            return Saturation(f"iteration limit {limits.iterations}", limits.iterations, self.tuples(), matches)
+            return Saturation(
+                f"iteration limit {limits.iterations}", limits.iterations, self.tuples(), matches
+            )
+        except self._b.EggSmolError as error:
+            from .conflict import blame
+
+            reason = str(error).splitlines()[0]
+            if self._graph is None:
+                raise UnsoundMerge(reason) from error
+            raise UnsoundMerge(blame(self.rules, self.target, self._graph, limits, reason)) from error
+
+    def facts(self) -> None:
+        """Derive all facts. Raises UnsoundMerge if the facts seeded contradict each other."""
+        try:
+            self._schedule("(saturate (run facts))", {})
         except self._b.EggSmolError as error:
             raise UnsoundMerge(str(error).splitlines()[0]) from error
+
+    def step(self, number: int) -> bool:
+        """Run one rule of an e-graph made `apart`, wherever it matches, then the facts; False if nothing is
+        new.
+        """
+        try:
+            return self._schedule(f"(seq (run only-{number}) (saturate (run facts)))", {})
+        except self._b.EggSmolError as error:
+            raise UnsoundMerge(str(error).splitlines()[0]) from error
+
+    def holds(self, facts: str) -> bool:
+        """Whether a conjunction of egglog facts has a match."""
+        try:
+            self.run(f"(check {facts})")
+        except self._b.EggSmolError:
+            return False
+        return True
 
     def freeze(self) -> Frozen:
         return Frozen(self.egraph)
 
 
+def _legal(op: Op, target: Target | None) -> list[tuple[str, int]]:
+    """Where a term declared by a caller runs: as the target says; for every type if it has no such operator.
+
+    A domain of the caller's own is unknown to any target, and who declares an operator knows that it runs.
+    """
+    domain, _, kind = op.onnx.rpartition("::")
+    known = {
+        code for code, name in NAMES.items() if target is not None and target.supports(domain, kind, name)
+    }
+    foreign = domain not in ("", "ai.onnx", MS)
+    return [] if op.marker else [(op.name, code) for code in sorted(known or (NAMES if foreign else ()))]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand order."""
+    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand
+    order.
+    """
 
     cls: int
     op: str
@@ -162,10 +234,17 @@ class Frozen:
             (sort, egraph.value_to_i64(r.inputs[0])): number(sort, r.output)
             for name, sort in (("V", "T"), ("VL", "TL"), ("VN", "Nd")) for r in functions[name].rows
         }  # fmt: skip
-        known: dict[Any, int | str] = {r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows}
+        known: dict[Any, int | str] = {
+            r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows
+        }
         known.update({r.output: egraph.value_to_i64(r.inputs[0]) for r in functions["DNum"].rows})
-        self.dtype = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows}
+        self.dtype = {
+            number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows
+        }
         self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
+        self.number = {
+            number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows
+        }
         self._dims: dict[int, dict[int, int | str]] = {}
         for r in functions["dim"].rows:
             if r.output in known:
@@ -179,6 +258,10 @@ class Frozen:
         """The class of a tensor, list or node by its number in the loaded graph."""
         return self._cells[sort, number]
 
+    def class_of(self, value: Any, sort: str = "T") -> int:
+        """The class of a value of egglog's own."""
+        return self._number(sort, value)
+
     def _number(self, sort: str, value: Any) -> int:
         return self._numbers.setdefault((sort, value), len(self._numbers))
 
@@ -187,7 +270,9 @@ class Frozen:
         return len(self._numbers)
 
     def shape(self, cls: int) -> tuple[int | str | None, ...] | None:
-        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where unknown."""
+        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where
+        unknown.
+        """
         rank = self.rank.get(cls)
         if rank is None:
             return None

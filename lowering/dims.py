@@ -15,9 +15,12 @@ Dim: TypeAlias = int | str
 Monomial: TypeAlias = tuple[str, ...]
 Terms: TypeAlias = dict[Monomial, int]
 
-# A product of sums beyond this many terms is given up: no shape in practice needs it, a hostile one must not
+# What is larger is given up as unknown: no shape in practice comes near, and a hostile model must not
 # explode.
 MAX_TERMS = 64
+MAX_DEGREE = 16
+MAX_COUNT = 2**64
+MAX_TEXT = 2000
 
 
 class Dims:
@@ -27,6 +30,7 @@ class Dims:
         self._terms: dict[str, Terms] = {}
         self._calls: dict[str, tuple[str, tuple[Dim, ...]]] = {}
         self._signed: set[str] = set()
+        self._fed: set[str] = set()
         self._wild: set[str] = set()
         self._memo: dict[tuple[object, ...], Dim] = {}
         self._nonzero: set[str] = set()
@@ -170,6 +174,26 @@ class Dims:
         """Whether ``a != b`` is certain."""
         return self.at_least(a, self.add(b, 1)) or self.at_least(b, self.add(a, 1))
 
+    def feed(self, dim: str) -> None:
+        """Record that ``dim`` is a size of an input a caller feeds."""
+        self._fed.add(dim)
+
+    def may_vanish(self, dim: Dim, count: Dim) -> bool:
+        """Whether ``dim`` >= 0 may be 0 where no fed input and no tensor of ``count`` elements is empty."""
+        factors = set.intersection(*map(set, self._of(count))) if isinstance(count, str) else set()
+        return not self._stays(dim, self._fed | factors)
+
+    def _stays(self, dim: Dim, nonzero: set[str]) -> bool:
+        """Whether ``dim`` >= 0 is at least 1 when everything in ``nonzero`` is."""
+
+        def stays(atom: str) -> bool:
+            if atom in nonzero:
+                return True
+            function, arguments = self._calls.get(atom, ("", ()))
+            return function in ("broadcast", "min") and all(self._stays(each, nonzero) for each in arguments)
+
+        return any(all(map(stays, monomial)) for monomial in self._of(dim))
+
     def degree(self, dim: Dim) -> int:
         """The largest number of atoms multiplied together."""
         return max((len(monomial) for monomial in self._of(dim)), default=0)
@@ -245,7 +269,7 @@ class Dims:
     def evaluate(self, dim: Dim, values: Mapping[str, int]) -> int:
         """The number ``dim`` is for these values of its symbols.
 
-        Raises KeyError for a symbol without a value, ValueError if values do not broadcast.
+        Raises KeyError for a symbol without a value, ValueError where they do not broadcast or divide by 0.
         """
 
         def atom_value(atom: str) -> Dim:
@@ -258,7 +282,8 @@ class Dims:
             return result
 
         result = self._rebuild(dim, atom_value)
-        assert isinstance(result, int)
+        if not isinstance(result, int):
+            raise ValueError(f"{dim} divides by zero for {dict(values)}")
         return result
 
     def _rebuild(self, dim: Dim, replace: Callable[[str], Dim]) -> Dim:
@@ -289,11 +314,8 @@ class Dims:
             return self._quotient(a, b)
         left, right = self._of(a), self._of(b)
         if function == "mul":
-            if len(left) * len(right) > MAX_TERMS:
-                unknown = self.opaque("mul", *sorted((str(a), str(b))))
-                if self.nonnegative(a) and self.nonnegative(b):
-                    self._signed.discard(unknown)
-                return unknown
+            if len(left) * len(right) > MAX_TERMS or self.degree(a) + self.degree(b) > MAX_DEGREE:
+                return self.opaque("mul", a, b)
             product: Terms = {}
             for x, m in left.items():
                 for y, n in right.items():
@@ -307,6 +329,8 @@ class Dims:
         return self._make(total)
 
     def _quotient(self, a: Dim, b: Dim) -> Dim:
+        if b == 0:  # nothing that divides by it runs
+            return self.opaque("floordiv", a, b)
         if isinstance(a, int) and isinstance(b, int):
             return a // b
         if b == 1 or a == 0:
@@ -377,6 +401,8 @@ class Dims:
 
     def _call(self, function: str, arguments: tuple[Dim, ...]) -> str:
         name = f"{function}({', '.join(map(str, arguments))})"
+        if len(name) > MAX_TEXT:
+            return self.opaque(function, *arguments)
         if name not in self._calls:
             self._calls[name] = (function, arguments)
             self.symbol(name)
@@ -388,7 +414,8 @@ class Dims:
     def _make(self, terms: Terms) -> Dim:
         terms = {monomial: count for monomial, count in terms.items() if count}
         if not terms or terms.keys() == {()}:
-            return terms.get((), 0)
+            number = terms.get((), 0)
+            return number if abs(number) < MAX_COUNT else self.opaque("number", number)
         pieces = []
         for monomial in sorted(terms, key=lambda m: (-len(m), m)):
             count = terms[monomial]
@@ -396,6 +423,8 @@ class Dims:
             pieces.append((" - " if count < 0 else " + ") + "*".join(factors))
         text = "".join(pieces)
         text = text[3:] if text.startswith(" + ") else "-" + text[3:]
+        if len(text) > MAX_TEXT or len(terms) > MAX_TERMS or max(map(abs, terms.values())) >= MAX_COUNT:
+            return self.opaque("sum", text)
         self._terms.setdefault(text, terms)
         return text
 

@@ -6,19 +6,24 @@ Weights in side files stay there: only their presence, place and length are look
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
-from onnx_ir.passes.common import InlinePass, LiftConstantsToInitializersPass, TopologicalSortPass
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 
 from ..egraph.errors import ModelError
+from . import wellformed
+from .shapes import graphs_of
+from .tensors import external, moved, own_names, renamed
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 #: Models older than this come back unchanged.
 OLDEST_OPSET = 11
+_DEFAULT = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,120 +38,288 @@ class Loaded:
 def load(source: Source) -> Loaded:
     """Read and check a model. The caller's object is not changed and its weights are not copied.
 
-    Raises ModelError naming the file or node when the model cannot be read: missing, truncated, no outputs, a cycle,
-    a value nothing produces, an opset newer than the installed onnx knows, external data missing, too short or
-    outside the model's folder.
+    Local functions are inlined, but for those written in another opset than the model, which stay calls.
+    Raises ModelError naming the file or node when the model cannot be read: missing, truncated, no outputs,
+    a cycle, a value nothing produces, an opset newer than the installed onnx knows, external data missing,
+    too short or outside the model's folder; and when it holds what would be lost: sparse initializers or
+    training information.
     """
     if isinstance(source, onnx.ModelProto):
-        kind, model = "proto", _deserialize(source, "the ModelProto")
-    elif isinstance(source, ir.Model):
-        kind, model = "ir", source.clone()
-    else:
-        kind, model = "path", _read(Path(source))
-    opset = _opset(model)
-    _check_external(model, Path(source).parent if kind == "path" else None)  # type: ignore[arg-type]
+        return _prepared(_deserialize(source, "the ModelProto"), "proto", ())
+    if isinstance(source, ir.Model):
+        return _prepared(_cloned(source), "ir", ())
+    path = Path(source)
+    try:
+        model = _deserialize(_parsed(path), str(path))
+        for tensor, _ in external(model):
+            tensor.base_dir = str(path.parent)
+        # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
+        return _prepared(model, "path", (path.parent.resolve(), path.resolve().parent))
+    except ModelError as error:
+        raise error if str(path) in str(error) else ModelError(f"{path}: {error}") from error
+
+
+def _prepared(model: ir.Model, kind: str, folders: tuple[Path, ...]) -> Loaded:
+    _opset(model)
+    _check_external(model, folders)
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
-    if model.functions:
-        model = InlinePass()(model).model
-        model.functions.clear()
     _check_graph(model)
-    return Loaded(model, kind, opset)
+    _inline(model)
+    _sort(model)
+    own_names(model)
+    return Loaded(model, kind, _opset(model))
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Turn Constant nodes into initializers, in place."""
-    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay."""
+    for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        value, graph = node.outputs[0], node.graph
+        if (
+            node.op_type != "Constant"
+            or node.domain not in _DEFAULT
+            or value.is_graph_output()
+            or not value.name
+        ):
+            continue
+        tensor = _constant(node)
+        if tensor is None or graph is None:
+            continue
+        made = ir.Value(
+            name=value.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()),
+            const_value=renamed(tensor, value.name), metadata_props=dict(value.metadata_props),
+        )  # fmt: skip
+        made.meta.update(value.meta)
+        value.replace_all_uses_with(made)
+        graph.remove(node, safe=True)
+        graph.register_initializer(made)
 
 
-def _read(path: Path) -> ir.Model:
+def _constant(node: ir.Node) -> ir.TensorProtocol | None:
+    if len(node.attributes) != 1:
+        return None
+    [attribute] = node.attributes.values()
+    match attribute.name:
+        case "value":
+            return attribute.as_tensor()
+        case "value_int":
+            return ir.tensor(attribute.as_int(), dtype=ir.DataType.INT64)
+        case "value_ints":
+            return ir.tensor(list(attribute.as_ints()), dtype=ir.DataType.INT64)
+        case "value_float":
+            return ir.tensor(attribute.as_float(), dtype=ir.DataType.FLOAT)
+        case "value_floats":
+            return ir.tensor(list(attribute.as_floats()), dtype=ir.DataType.FLOAT)
+        case _:
+            return None
+
+
+# ---- reading
+
+
+def _parsed(path: Path) -> onnx.ModelProto:
     if not path.is_file():
-        raise ModelError(f"{path}: no such file")
-    if path.stat().st_size == 0:
-        raise ModelError(f"{path}: the file is empty")
+        raise ModelError(f"{path}: {'it is a folder' if path.is_dir() else 'no such file'}")
     try:
-        proto = onnx.load_model(str(path), load_external_data=False)
-    except (DecodeError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(f"{path}: not a complete ONNX model ({reason}); was it cut short?") from error
-    model = _deserialize(proto, str(path))
-    for tensor in _external(model):
-        tensor.base_dir = str(path.parent)
-    return model
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+    if not data:
+        raise ModelError(f"{path}: the file is empty")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{path}: not a complete ONNX model; was it cut short?") from error
+    return proto
 
 
 def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
     if not proto.HasField("graph"):
-        raise ModelError(f"{where}: holds no graph; is it an ONNX model?")
+        raise ModelError(f"{where}: holds no graph; is it a complete ONNX model?")
+    if proto.training_info:
+        raise ModelError(f"{where}: holds training information, which would be lost; export it for inference")
+    for graph in _graphs(proto):
+        if graph.sparse_initializer:
+            name = graph.sparse_initializer[0].values.name
+            raise ModelError(
+                f"{where}: initializer {name!r} is sparse, which is not supported; store it dense"
+            )
+    wellformed.check(proto)
     try:
         return ir.from_proto(proto)
-    except Exception as error:  # onnx-ir raises several kinds for malformed protos
-        raise ModelError(f"{where}: malformed ONNX model ({str(error).splitlines()[0]})") from error
+    except Exception as error:  # onnx-ir raises several kinds for what it does not know
+        raise ModelError(f"{where}: cannot be understood ({_reason(error)})") from error
+
+
+def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    waiting = [proto.graph]
+    waiting += [body for f in proto.functions for node in f.node for body in wellformed.bodies(node)]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        waiting += [body for node in graph.node for body in wellformed.bodies(node)]
+
+
+def _cloned(model: ir.Model) -> ir.Model:
+    try:
+        return model.clone()
+    except (ValueError, RuntimeError) as error:  # onnx-ir clones sorted graphs only
+        raise ModelError(f"the onnx_ir.Model cannot be copied; is it sorted? ({_reason(error)})") from error
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause, on one line: onnx-ir wraps errors in long descriptions of where they happened."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# ---- checks
 
 
 def _opset(model: ir.Model) -> int:
     imports = model.graph.opset_imports
     opset = imports.get("", imports.get("ai.onnx"))
     if opset is None:
-        used = next((n for n in model.graph if n.domain in ("", "ai.onnx")), None)
-        if used is not None:
-            raise ModelError(f"node {used.name!r} ({used.op_type}): the model imports no opset of the default domain")
+        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+            if node.domain in _DEFAULT:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}): the model imports no opset of the default domain"
+                )
         return OLDEST_OPSET
     newest = onnx.defs.onnx_opset_version()
     if opset > newest or opset < 1:
-        raise ModelError(f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}")
+        raise ModelError(
+            f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}"
+        )
     return int(opset)
 
 
-def _external(model: ir.Model) -> list[ir.ExternalTensor]:
-    found = []
-    for graph in model.graphs():
-        found += [v.const_value for v in graph.initializers.values() if isinstance(v.const_value, ir.ExternalTensor)]
-        for node in graph:
-            for a in node.attributes.values():
-                if a.type == ir.AttributeType.TENSOR and isinstance(a.value, ir.ExternalTensor):
-                    found.append(a.value)
-    return found
-
-
-def _check_external(model: ir.Model, folder: Path | None) -> None:
-    for tensor in _external(model):
+def _check_external(model: ir.Model, folders: tuple[Path, ...]) -> None:
+    """Each side file lies in the model's folder, and is there and long enough where that is known."""
+    sizes: dict[Path, int] = {}
+    for tensor, replace in external(model):
         name, location = tensor.name, str(tensor.location)
-        if os.path.isabs(location) or ".." in Path(location).parts:
-            raise ModelError(f"tensor {name!r}: external data at {location!r} lies outside the model's folder")
-        if folder is None:
+        if os.path.isabs(location) or ".." in Path(location).parts or "\0" in location or not location:
+            raise ModelError(
+                f"tensor {name!r}: external data at {location!r} lies outside the model's folder"
+            )
+        start, length = tensor.offset or 0, tensor.nbytes if tensor.length is None else tensor.length
+        if start < 0 or length < tensor.nbytes:
+            raise ModelError(
+                f"tensor {name!r}: external data has {length} bytes at {start}, not {tensor.nbytes}"
+            )
+        if not folders:
             continue
-        path = folder / location
-        if not path.is_file():
-            raise ModelError(f"tensor {name!r}: external data file {path} is missing")
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise ModelError(f"tensor {name!r}: external data at {location!r} leads outside the model's folder")
-        end = (tensor.offset or 0) + (tensor.length if tensor.length is not None else tensor.nbytes)
-        if end > path.stat().st_size:
-            raise ModelError(f"tensor {name!r}: external data file {path} ends before byte {end}; was it cut short?")
+        path = Path(tensor.base_dir) / location
+        if path not in sizes:
+            if not path.is_file():
+                raise ModelError(f"tensor {name!r}: external data file {path} is missing")
+            if not any(path.resolve().is_relative_to(f) for f in folders):
+                raise ModelError(
+                    f"tensor {name!r}: external data at {location!r} leads outside the model's folder"
+                )
+            sizes[path] = path.stat().st_size
+        if start + length > sizes[path]:
+            raise ModelError(f"tensor {name!r}: external data file {path} ends before byte {start + length}")
+        if path.is_symlink():  # onnx-ir reads no links
+            replace(moved(tensor, path.resolve().name, str(path.resolve().parent)))
 
 
 def _check_graph(model: ir.Model) -> None:
     for graph in model.graphs():
+        made: set[str | None] = {*graph.initializers, *(v.name for v in graph.inputs)}
         for node in graph:
             for v in node.inputs:
-                if v is not None and v.producer() is None and not v.is_graph_input() and v.const_value is None:
-                    raise ModelError(f"node {node.name!r} ({node.op_type}): input {v.name!r} is produced by nothing")
+                if v is not None and _missing(v):
+                    raise ModelError(
+                        f"node {node.name!r} ({node.op_type}): input {v.name!r} is produced by nothing"
+                    )
+            for o in node.outputs:
+                if o.name and o.name in made:
+                    raise ModelError(f"value {o.name!r} is produced twice")
+                made.add(o.name)
         for v in graph.outputs:
-            if v.producer() is None and not v.is_graph_input() and v.const_value is None:
+            if _missing(v):
                 raise ModelError(f"graph output {v.name!r} is produced by nothing")
+
+
+def _missing(value: ir.Value) -> bool:
+    return value.producer() is None and not value.is_graph_input() and value.const_value is None
+
+
+# ---- inlining, sorting
+
+
+def _inline(model: ir.Model) -> None:
+    if not model.functions:
+        return
+    imports = dict(model.opset_imports)
+
+    def same_opsets(function: ir.Function) -> bool:
+        return all(
+            imports.get(domain, version) == version for domain, version in function.opset_imports.items()
+        )
+
+    try:
+        InlinePass(criteria=same_opsets)(model)
+    except Exception as error:  # recursion, or too many operands in a call
+        raise ModelError(f"the local functions cannot be inlined ({_reason(error)})") from error
+    called: set[tuple[str, str, str]] = set()
+    waiting = [node.op_identifier() for node in model.graph.all_nodes()]
+    while waiting:
+        name = waiting.pop()
+        if name in model.functions and name not in called:
+            called.add(name)
+            waiting += [node.op_identifier() for node in model.functions[name].all_nodes()]
+    for name in list(model.functions):
+        if name not in called:
+            del model.functions[name]
+
+
+def _sort(model: ir.Model) -> None:
     try:
         TopologicalSortPass()(model)
     except Exception as error:
-        raise ModelError(f"the graph has a cycle through node {_on_cycle(model.graph)}; ONNX graphs are acyclic") from error
+        raise ModelError(
+            f"the graph has a cycle through {_on_cycle(model)}; ONNX graphs are acyclic"
+        ) from error
 
 
-def _on_cycle(graph: ir.Graph) -> str:
-    """The first node, in file order, that waits for itself."""
-    waiting = {n: {v.producer() for v in n.inputs if v is not None and v.producer() is not None} for n in graph}
-    done: set[ir.Node] = set()
-    while ready := [n for n, needs in waiting.items() if needs <= done]:
-        done.update(ready)
-        for n in ready:
-            del waiting[n]
-    return repr(next(iter(waiting)).name) if waiting else "(in a subgraph)"
+def _on_cycle(model: ir.Model) -> str:
+    """A node that waits for itself: from a node that never becomes ready, upwards until one repeats."""
+    for graph in model.graphs():
+        needs = {node: _producers(node, graph) for node in graph}
+        users: dict[ir.Node, list[ir.Node]] = {}
+        for node, producers in needs.items():
+            for p in producers:
+                users.setdefault(p, []).append(node)
+        missing = {node: len(producers) for node, producers in needs.items()}
+        ready = [node for node, count in missing.items() if not count]
+        while ready:
+            node = ready.pop()
+            del missing[node]
+            for user in users.get(node, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    ready.append(user)
+        if missing:
+            seen: set[ir.Node] = set()
+            node = next(iter(missing))
+            while node not in seen:
+                seen.add(node)
+                node = next(p for p in needs[node] if p in missing)
+            return f"node {node.name!r} ({node.op_type})"
+    return "a subgraph"
+
+
+def _producers(node: ir.Node, graph: ir.Graph) -> dict[ir.Node, None]:
+    """The nodes of `graph` whose values the node uses, its bodies included."""
+    found: dict[ir.Node, None] = {}
+    for inner in (node, *(n for body in graphs_of(node) for n in body.all_nodes())):
+        for v in inner.inputs:
+            producer = None if v is None else v.producer()
+            if producer is not None and producer.graph is graph:
+                found[producer] = None
+    return found

@@ -1,7 +1,7 @@
 """May a model's opset be raised? Only when every node that is carried through verbatim means the same there.
 
-Terms are printed in whatever opset is wanted. A verbatim node is unchanged if its operator was not redefined, or if
-the new definition has the same inputs, outputs and attributes with the same defaults and only more types.
+Terms are printed in whatever opset is wanted. A verbatim node is unchanged if its operator was not redefined,
+or if the new definition has the same inputs, outputs, attributes and defaults, and only more types.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ Schema = onnx.defs.OpSchema
 
 
 def can_raise(reading: Reading, opset: int) -> bool:
-    """Whether all verbatim nodes of the graph keep their meaning in `opset` of the default domain."""
+    """Whether all verbatim nodes of the graph keep their meaning in `opset` of the default domain.
+
+    Never for a body, nor for a graph with bodies: they share one opset, and only one graph was read.
+    """
+    if not reading.graph.opset_imports:
+        return False  # only the outermost graph has imports
     for node in reading.payloads.nodes:
         if node.domain in ("", "ai.onnx") and not _same(node.op_type, reading.opset, opset):
             return False
@@ -32,6 +37,8 @@ def _same(op: str, old: int, new: int) -> bool:
 
 
 def _signature(s: Schema) -> tuple[object, ...]:
-    attributes = sorted((n, str(a.type), a.required, a.default_value.SerializeToString()) for n, a in s.attributes.items())
+    attributes = sorted(
+        (n, str(a.type), a.required, a.default_value.SerializeToString()) for n, a in s.attributes.items()
+    )
     formals = [(p.name, str(p.option)) for p in (*s.inputs, *s.outputs)]
     return (s.min_input, s.max_input, s.min_output, s.max_output, attributes, formals, s.deprecated)

@@ -66,7 +66,7 @@ def expand(node: Node) -> Outputs:
     sizes = shared(node, [data.dims, target])
     if sizes is None or data.contents is None:
         return [Tensor(data.dtype, sizes)]
-    static = [size for size in sizes if isinstance(size, int) and size >= 0]
+    static = [size for size in sizes if isinstance(size, int) and 0 <= size <= MAX_ELEMENTS]
     if len(static) < len(sizes) or math.prod(static) > MAX_ELEMENTS:
         return [Tensor(data.dtype, sizes)]
     return [Tensor(data.dtype, sizes, np.broadcast_to(data.contents, static))]
@@ -78,20 +78,21 @@ def reshape(node: Node) -> Outputs:
     if target is None:
         return [Tensor(data.dtype, node.of_length(1))]
     source = data.dims
+    count = 1 if source is None else dims.mul(*source)
+    copies = not node.attribute("allowzero", 0)
     sizes: list[Dim] = []
     blanks: list[int] = []
     for axis, extent in enumerate(target):
-        if extent == 0 and not node.attribute("allowzero", 0) and source is not None and axis < len(source):
-            extent = source[axis]
-        elif extent in (-1, 0) or not dims.nonnegative(extent):
+        copied = source[axis] if copies and source is not None and axis < len(source) else None
+        if extent == 0 and copied is not None:
+            extent = copied
+        elif not dims.nonnegative(extent) or (copies and copied != extent and dims.may_vanish(extent, count)):
+            # -1, or a size that is 0 for some inputs, where the operator takes the axis of its input instead
             extent = 1
             blanks.append(axis)
-        # A symbol that is 0 would copy the input's axis; the tensor is then empty and holds nothing to get
-        # wrong
         sizes.append(extent)
     others = dims.mul(*sizes)
     if source is not None and others != 0:
-        count = dims.mul(*source)
         if not blanks and count != others:
             node.proves.equal.append((count, others))
         elif len(blanks) == 1:
@@ -172,7 +173,11 @@ def concat(node: Node) -> Outputs:
     arrays = [contents for _, contents in filled if contents is not None]
     others = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
     contents = None
-    if len(arrays) == len(filled) and len(others) == 1 and sum(array.size for array in arrays) <= MAX_ELEMENTS:
+    if (
+        len(arrays) == len(filled)
+        and len(others) == 1
+        and sum(array.size for array in arrays) <= MAX_ELEMENTS
+    ):
         joined = np.concatenate(arrays, axis)
         contents = joined if joined.shape == tuple(sizes) else None
     return [Tensor(dtype, tuple(sizes), contents)]
@@ -246,7 +251,7 @@ def slice_length(node: Node, length: Dim, start: Dim, end: Dim, step: Dim) -> Di
 
 def slices(node: Node) -> Outputs:
     data = node[0]
-    if data.dims is None:
+    if not data.dims:
         return [Tensor(data.dtype)]
     rank = len(data.dims)
     starts, ends = node.ints_or_input("starts", 1), node.ints_or_input("ends", 2)
@@ -307,10 +312,10 @@ def split(node: Node) -> Outputs:
 
 
 SAME = (
-    "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Celu Cos Cosh CumSum Elu Erf Exp Gelu "
-    "HardSigmoid HardSwish Hardmax InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax "
-    "LpNormalization Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid "
-    "Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"
+    "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Celu Cos Cosh CumSum Elu Erf Exp Gelu HardSigmoid "
+    "HardSwish Hardmax InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax LpNormalization "
+    "Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin "
+    "Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"
 ).split()
 
 TABLE: Mapping[str, Function] = MappingProxyType(

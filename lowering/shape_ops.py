@@ -427,7 +427,7 @@ def constant_of_shape(node: Node) -> Outputs:
     one = None if value is None else contents_of(value)
     static = [extent for extent in sizes if isinstance(extent, int)]
     count = math.prod(static) if len(static) == len(sizes) else MAX_ELEMENTS + 1
-    if one is None or count > MAX_ELEMENTS or min(static, default=0) < 0:
+    if one is None or count > MAX_ELEMENTS or not all(0 <= extent <= MAX_ELEMENTS for extent in static):
         return [Tensor(dtype, sizes)]
     return [Tensor(dtype, sizes, pack([one.ravel()[0]] * count, sizes))]
 

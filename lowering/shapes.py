@@ -1,9 +1,14 @@
 """Symbolic facts of every value of a model: dtype, sizes, and the contents of small integer tensors.
 
 Nothing declared inside the model is believed where it can be computed, and two sizes count as equal only when
-that is provable. Two cases are taken on trust: float inputs that share a dimension name share its value, as
-do all axes but the first of integer inputs; and the operands of a Concat in the main graph agree on the other
-axes, as the model fails otherwise.
+that is provable. Taken on trust are:
+
+* Float inputs that share a dimension name share its value, as do all axes but the first of integer and bool
+  inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4.
+* Every node of the main graph that an output depends on executes. What it demands of its operands therefore
+  holds: the other axes of a Concat agree (onnxruntime lets an empty operand differ), and the inner axes of a
+  MatMul and the element counts of a Reshape.
+* A Reshape to a size of an input that is 0 copies an axis instead; this is left out, as all is then empty.
 """
 
 from __future__ import annotations
@@ -118,6 +123,8 @@ class Inference:
                     dims.append(self._symbol(name, owner))
                 else:
                     dims.append(name if isinstance(name, int) and name >= 0 else self._dims.fresh())
+                if isinstance(dims[-1], str):
+                    self._dims.feed(dims[-1])
             shaped = value.shape is not None and is_tensor(value)
             self._record(value, Tensor(tensor_dtype(value), tuple(dims) if shaped else None))
 
@@ -331,7 +338,7 @@ class Inference:
         facts: dict[ir.Value, ValueFacts] = {}
         for value, found in self._known.items():
             dims = None if found.dims is None else tuple(map(resolve, found.dims))
-            small = found.contents is not None and found.contents.ndim <= 1
+            small = found.contents is not None and found.contents.ndim <= 1 and found.dtype in DISCRETE
             elems = (
                 tuple(map(resolve, found.contents.ravel())) if small and found.contents is not None else None
             )

@@ -95,6 +95,10 @@ def _plain(r: Read) -> Spelling | None:
     return (r.node.op_type, *r.node.inputs)
 
 
+def _matmul(r: Read) -> Spelling | None:
+    return None if 1 in (_rank(r, 0), _rank(r, 1)) else _plain(r)  # the laws of the term are those of matrices
+
+
 def _cast(r: Read) -> Spelling | None:
     to = r.int("to", 0)
     return None if to in _EIGHT_BIT_FLOATS_AND_STRING or r.facts(0).dtype in (None, ir.DataType.STRING) else ("Cast", r.x(), to)
@@ -340,11 +344,11 @@ class Entry:
 def _table() -> Mapping[tuple[str, str], Entry]:
     plain = (
         "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less LessOrEqual "
-        "Greater GreaterOrEqual Where MatMul Range"
+        "Greater GreaterOrEqual Where Range"
     ).split()  # fmt: skip
     table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
     table.update({
-        ("", "Cast"): Entry(_cast), ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
+        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape), ("", "Flatten"): Entry(_flatten, both=True),
         ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True), ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),

@@ -1,7 +1,8 @@
 """Write a chosen set of terms back into its graph, each class once, in place.
 
-Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that survive keep
-their names and metadata; new names never collide with any name of the model. Weights stay where they are.
+Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that
+survive keep their names and metadata; new names never collide with any name of the model. Weights stay where
+they are.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from ..egraph.ops import INTS, LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
 from .emit import EMITTERS, constant, custom
 from .reader import Reading
+from .shapes import graphs_of
+from .tensors import renamed
 
-
-#: Not computed twice for two outputs that are equal; a copy is cheaper.
-_DEAR = {"MatMul", "Split", "Softmax"}
+#: Constants of up to this many elements are looked up by content.
+_POOLED = 64
 
 
 @dataclass(slots=True)
@@ -73,9 +75,12 @@ class Writer:
         self.made: dict[int, list[ir.Node]] = {}
         self._current = -1
         self._results: dict[int, Any] = {}
-        self._constants: dict[Any, ir.Value] = {}
+        self._constants = self._stored()
         self._initializers: dict[str, ir.Value] = {}
         self._node_names: set[str] = set()
+        self._taken: set[int | None] = set()  # classes whose graph output has its node
+        self._used = {o.name for o in self.graph.outputs}  # names of values that are not to be used again
+        self._out_rows = {(r.children[0], r.attrs[0]): r.cls for r in frozen.rows if r.op == "Out"}
         self._originals: dict[int, list[ir.Value]] = {}
         for term, values in reading.origin.items():
             self._originals.setdefault(frozen.values[term], []).extend(values)
@@ -84,7 +89,7 @@ class Writer:
             self._outputs.setdefault(frozen.values[term], out)
 
     def write(self) -> Written:
-        """Replace the graph's nodes and initializers. The caller has checked that `choice` is complete and acyclic."""
+        """Replace the graph's nodes and initializers. `choice` is complete and acyclic: the caller checks."""
         roots = [self.frozen.values[t] for t in self.reading.terms.roots]
         for root in roots:
             self._emit_from(root)
@@ -93,7 +98,11 @@ class Writer:
         inputs = set(graph.inputs)
         kept = {n: v for n, v in graph.initializers.items() if v in inputs}
         graph.outputs.clear()
-        graph.remove(list(graph), safe=False)
+        replaced = list(graph)
+        graph.remove(replaced, safe=False)
+        for n in replaced:  # else the values that stay would count them among their uses
+            for i in range(len(n.inputs)):
+                n.replace_input_with(i, None)
         graph.initializers.clear()
         for v in [*kept.values(), *self._initializers.values()]:
             if v.name not in graph.initializers:
@@ -102,7 +111,7 @@ class Writer:
         graph.outputs.extend(outputs)
         return Written(self.made)
 
-    # ------------------------------------------------------------------------------------------------------ traversal
+    # ---- traversal
 
     def _emit_from(self, root: int) -> None:
         stack = [root]
@@ -136,133 +145,127 @@ class Writer:
         if row.op in EMITTERS:
             return EMITTERS[row.op](self, ins, row.attrs)
         op = self.extra[row.op]
-        named = [n for n, s in op.operands if s not in (TENSOR, LIST, NODE)]
-        attrs = tuple(list(a) if s == INTS else a for a, s in
-                      zip(row.attrs, (s for _, s in op.operands if s not in (TENSOR, LIST, NODE)), strict=True))  # fmt: skip
-        return custom(op.onnx, named)(self, ins, attrs)
+        named = [(n, s) for n, s in op.operands if s not in (TENSOR, LIST, NODE)]
+        attrs = tuple(list(a) if s == INTS else a for a, (_, s) in zip(row.attrs, named, strict=True))
+        return custom(op.onnx, [n for n, _ in named])(self, ins, attrs)
 
     def _leaf(self, value: ir.Value) -> ir.Value:
+        """An input, a value of an outer graph, or an initializer of this one."""
         if value.is_graph_input() or value.const_value is None or value.graph not in (None, self.graph):
-            return value  # an input, or a value of an outer graph
-        if value.producer() is not None or value.name is None:  # a Constant node becomes an initializer
-            name = value.name if value.name and not self._is_output_name(value.name) else None
-            made = ir.Value(name=name or Names.fresh("constant", self.names.values), const_value=value.const_value,
-                            type=ir.TensorType(value.const_value.dtype), shape=ir.Shape(value.const_value.shape))  # fmt: skip
-            value = made
-        elif self._is_output_name(value.name):
-            value = ir.Value(name=Names.fresh("constant", self.names.values), const_value=value.const_value,
-                             type=value.type, shape=value.shape)  # fmt: skip
+            return value
         assert value.name is not None
         self._initializers[value.name] = value
         return value
 
-    def _is_output_name(self, name: str) -> bool:
-        return any(o.name == name for o in self._outputs.values())
-
     def _verbatim(self, row: Row, ins: list[ir.Value | None]) -> Any:
         payload = row.attrs[0]
         old, captured = self.reading.payloads.nodes[payload], self.reading.payloads.captured[payload]
-        inputs, outer = ins[: len(old.inputs)], ins[len(old.inputs) :]
+        # nodes that compute the same share a payload, even if only one of them has trailing operands
+        count = len(ins) - len(captured)
+        inputs, outer = ins[:count], ins[count:]
         moved = {a: b for a, b in zip(captured, outer, strict=True) if a is not b and b is not None}
         attributes = list(old.attributes.values())
         if moved:
-            for a in attributes:
-                for g in [a.as_graph()] if a.type == ir.AttributeType.GRAPH else (
-                    a.as_graphs() if a.type == ir.AttributeType.GRAPHS else []
-                ):
-                    _redirect(g, moved)
-        return self._node(old.op_type, inputs, attributes, old.domain, len(old.outputs), old)
+            for body in graphs_of(old):
+                _redirect(body, moved)
+        survivor = self._survivor(old.op_type, old.domain, len(old.outputs)) or old
+        return self._node(old.op_type, inputs, attributes, old.domain, len(old.outputs), survivor)
 
-    # ------------------------------------------------------------------------------------------------- what emitters use
+    # ---- what emitters use
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1,
+        domain: str = "", outputs: int = 1, inner: bool = False,
     ) -> Any:  # fmt: skip
+        """A new node; its value is that of the current class, unless it is an inner step on the way there."""
         attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]
-        return self._node(op, inputs, attrs, domain, outputs, self._survivor(op, domain))
+        if inner:
+            return self._add(op, inputs, attrs, domain, [self._fresh_value()], None)[0]
+        return self._node(op, inputs, attrs, domain, outputs, self._survivor(op, domain, outputs))
 
-    def _survivor(self, op: str, domain: str) -> ir.Node | None:
+    def _survivor(self, op: str, domain: str, outputs: int) -> ir.Node | None:
         """The node of the model this one continues: same class, same operator."""
-        for v in self._originals.get(self._current, ()):
+        cls = self._current if outputs == 1 else self._out_class(0)
+        for v in self._originals.get(cls, ()) if cls is not None else ():
             n = v.producer()
             if n is not None and n.op_type == op and n.domain == domain:
                 return n
         return None
 
     def _node(
-        self, op: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], domain: str, outputs: int,
-        old: ir.Node | None,
+        self, op: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], domain: str,
+        outputs: int, old: ir.Node | None,
     ) -> Any:  # fmt: skip
         made = [self._value(i if outputs > 1 else None, old) for i in range(outputs)]
-        name = old.name if old is not None and old.name and old.name not in self._node_names else None
-        if name is None:
-            name = Names.fresh(f"{op}_{made[0].name}", self.names.nodes | self._node_names)
-        self._node_names.add(name)
-        self.names.nodes.add(name)
-        n = ir.Node(
-            domain, op, list(inputs), attributes, outputs=made, name=name,
-            overload=old.overload if old is not None else "", doc_string=old.doc_string if old is not None else None,
-            metadata_props=dict(old.metadata_props) if old is not None else None,
-        )  # fmt: skip
-        self.nodes.append(n)
-        self.made.setdefault(self._current, []).append(n)
+        self._add(op, inputs, attributes, domain, made, old)
         return made if outputs > 1 else made[0]
 
+    def _add(
+        self, op: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], domain: str,
+        made: list[ir.Value], old: ir.Node | None,
+    ) -> list[ir.Value]:  # fmt: skip
+        name = old.name if old is not None and old.name and old.name not in self._node_names else None
+        if name is None:
+            name = Names.fresh(f"{op}_{made[0].name}", self.names.nodes)
+        self._node_names.add(name)
+        n = ir.Node(domain, op, list(inputs), attributes, outputs=made, name=name)
+        if old is not None:
+            n.overload, n.doc_string = old.overload, old.doc_string
+            n.metadata_props.update(old.metadata_props)
+            n.meta.update(old.meta)
+        self.nodes.append(n)
+        self.made.setdefault(self._current, []).append(n)
+        return made
+
     def _value(self, index: int | None, old: ir.Node | None) -> ir.Value:
-        """The value of a new node: named after a graph output of its class, else after a value it stands for."""
-        if self._again is not None:
-            return _like(self._again, self._again.name)
+        """The value of a new node, named after a graph output of its class, or a value it stands for."""
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
-        if out is not None and cls not in self._taken_outputs:
-            self._taken_outputs.add(cls)
+        if out is not None and cls not in self._taken:
+            self._taken.add(cls)
             return _like(out, out.name)
         if index is not None and old is not None and index < len(old.outputs) and not old.outputs[index].name:
             return ir.Value(name="")
         for v in self._originals.get(cls, ()) if cls is not None else ():
-            if v.name and v.producer() is not None and v.name not in self._used and not self._is_output_name(v.name):
+            if v.name and v.producer() is not None and v.name not in self._used:
                 self._used.add(v.name)
                 return _like(v, v.name)
-        name = Names.fresh("value", self.names.values)
-        self._used.add(name)
-        return ir.Value(name=name)
+        return self._fresh_value()
+
+    def _fresh_value(self) -> ir.Value:
+        return ir.Value(name=Names.fresh("value", self.names.values))
 
     def _out_class(self, index: int) -> int | None:
-        return self._outs().get((self._current, index))
-
-    def _outs(self) -> dict[tuple[int, int], int]:
-        if self._out_rows is None:
-            self._out_rows = {(r.children[0], r.attrs[0]): r.cls for r in self.frozen.rows if r.op == "Out"}
-        return self._out_rows
-
-    _again: ir.Value | None = None
-    _out_rows: dict[tuple[int, int], int] | None = None
-
-    @property
-    def _taken_outputs(self) -> set[int | None]:
-        return self.__dict__.setdefault("_taken", set())
-
-    @property
-    def _used(self) -> set[str]:
-        return self.__dict__.setdefault("_used_names", set())
+        return self._out_rows.get((self._current, index))
 
     def ints(self, values: Sequence[int]) -> ir.Value:
-        return self._small(("ints", *values), list(values), 7, "axes" if len(values) == 1 else "dims")
+        return self._small(list(values), 7, "axes" if len(values) == 1 else "dims")
 
     def scalar(self, value: float | int, dtype: int) -> ir.Value:
-        return self._small(("scalar", dtype, repr(value)), value, dtype, "scalar")
+        return self._small(value, dtype, "scalar")
 
-    def _small(self, key: Any, values: Any, dtype: int, base: str) -> ir.Value:
-        known = self._constants.get(key)
+    def _small(self, values: Any, dtype: int, base: str) -> ir.Value:
+        tensor = constant(values, dtype)
+        known = self._constants.get(_content(tensor))
         if known is None:
-            tensor = constant(values, dtype)
-            known = ir.Value(name=Names.fresh(base, self.names.values), const_value=tensor,
-                             type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape))  # fmt: skip
-            self._constants[key] = known
-            assert known.name is not None
-            self._initializers[known.name] = known
+            name = Names.fresh(base, self.names.values)
+            known = ir.Value(name=name, const_value=renamed(tensor, name), type=ir.TensorType(tensor.dtype),
+                             shape=ir.Shape(tensor.shape.numpy()))  # fmt: skip
+            self._constants[_content(tensor)] = known
+        assert known.name is not None
+        self._initializers[known.name] = known
         return known
+
+    def _stored(self) -> dict[Any, ir.Value]:
+        """Small constants the graph holds already, by content: they are used again under their names."""
+        found: dict[Any, ir.Value] = {}
+        for value in self.graph.initializers.values():
+            tensor = value.const_value
+            if tensor is None or value.is_graph_input() or value.is_graph_output():
+                continue
+            if tensor.size <= _POOLED and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor):
+                found.setdefault(_content(tensor), value)
+        return found
 
     def rank(self, value: ir.Value) -> int:
         child = self.choice[self._current].children[0]
@@ -270,40 +273,40 @@ class Writer:
         return -1 if rank is None else rank
 
     def _output(self, cls: int, old: ir.Value) -> ir.Value:
-        made = self._results[cls]
+        made: ir.Value = self._results[cls]
         if self._outputs[cls] is old and made.name == old.name and made.producer() is not None:
-            return made  # type: ignore[no-any-return]
+            return made
         if made is old:
             return old
-        row = self.choice[cls]
-        if made.producer() is not None and row.op in EMITTERS and row.op not in _DEAR:
-            self._current = cls  # computing a value again costs no more than copying it
-            self._again = old
-            again = self._emit(row)
-            self._again = None
-            return again  # type: ignore[no-any-return]
-        copy = _like(old, old.name)
-        name = Names.fresh(f"Identity_{old.name}", self.names.nodes)
-        self.nodes.append(ir.Node("", "Identity", [made], outputs=[copy], name=name))
+        if old.producer() is None and old.const_value is not None and not old.is_graph_input() and old.name:
+            self._initializers[old.name] = old
+            return old
+        copy, producer = _like(old, old.name), old.producer()
+        copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
+        self._current = -1  # of no class: a report must not count it
+        self._add("Identity", [made], [], "", [copy], producer if copied else None)
         return copy
 
 
+def _content(tensor: ir.TensorProtocol) -> Any:
+    return tensor.dtype, tuple(tensor.shape), tensor.tobytes()
+
+
 def _like(value: ir.Value, name: str | None) -> ir.Value:
-    return ir.Value(name=name, type=value.type, shape=value.shape, doc_string=value.doc_string,
+    made = ir.Value(name=name, type=value.type, shape=value.shape, doc_string=value.doc_string,
                     metadata_props=dict(value.metadata_props))  # fmt: skip
+    made.meta.update(value.meta)  # onnx-ir keeps quantization annotations there
+    return made
 
 
 def _redirect(graph: ir.Graph, moved: Mapping[ir.Value, ir.Value]) -> None:
     """Point a body's uses of outer values at the values that replace them."""
     for node in graph:
         for i, v in enumerate(node.inputs):
-            if v in moved:
+            if v is not None and v in moved:
                 node.replace_input_with(i, moved[v])
-        for a in node.attributes.values():
-            for g in [a.as_graph()] if a.type == ir.AttributeType.GRAPH else (
-                a.as_graphs() if a.type == ir.AttributeType.GRAPHS else []
-            ):
-                _redirect(g, moved)
+        for body in graphs_of(node):
+            _redirect(body, moved)
     for i, v in enumerate(list(graph.outputs)):
         if v in moved:
             graph.outputs[i] = moved[v]

@@ -114,19 +114,19 @@ def scores_matmul(q: Tensor, k: Tensor) -> Sides:
 @rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)])
 def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q * c, k, s) = scores(q, k, s * c)"""
-    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=_value(c, v, q, j))
+    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=_value(c, v, q, j), replaces=True)
 
 
 @rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)])
 def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q, k * c, s) = scores(q, k, s * c)"""
-    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=_value(c, v, k, j))
+    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=_value(c, v, k, j), replaces=True)
 
 
 @rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)])
 def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q / c, k, s) = scores(q, k, s / c)"""
-    return Sides(scores(q / c, k, s), scores(q, k, s / v), when=[*_value(c, v, q, j), ne(v, real(0.0))])
+    return Sides(scores(q / c, k, s), scores(q, k, s / v), when=[*_value(c, v, q, j), ne(v, real(0.0))], replaces=True)
 
 
 @rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)])
@@ -144,26 +144,26 @@ def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) 
 # -------------------------------------------------------------------------------------------------- soft cap, mask, softmax
 
 
-@rule(stage="marker", contract="exact", holds=dict(q="b n s h", k="b n t h", s=0.5))
+@rule(stage="fuse", contract="exact", holds=dict(q="b n s h", k="b n t h", s=0.5))
 def biased_plain(q: Tensor, k: Tensor, s: Float) -> Sides:
     """scores(q, k, s) = biased(q, k, no mask, s)"""
     return Sides(scores(q, k, s), biased(q, k, absent(), s, real(0.0)))
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=5", d="=5", s=0.5), refuse=[dict(q="b n s h", k="b n t h", c="=5", d="=6", s=0.5)])
+@rule(stage="fuse", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=5", d="=5", s=0.5), refuse=[dict(q="b n s h", k="b n t h", c="=5", d="=6", s=0.5)])
 def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float, j: int) -> Sides:
     """c * tanh(scores(q, k, s) / c) = biased(q, k, no mask, s, cap c)"""
     lhs = call("Tanh", scores(q, k, s) / c) * d
     return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v, q, j), *_value(d, v, q, j), ne(v, real(0.0))])
 
 
-@rule(stage="marker", contract="reassociated", holds=[dict(q="b n s h", k="b n t h", m="b 1 s t", s=0.5, c=0.0), dict(q="b n s h", k="b n t h", m="s t", s=0.5, c=3.0)], refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)])
+@rule(stage="fuse", contract="reassociated", holds=[dict(q="b n s h", k="b n t h", m="b 1 s t", s=0.5, c=0.0), dict(q="b n s h", k="b n t h", m="s t", s=0.5, c=3.0)], refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)])
 def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, no mask) + m = biased(q, k, m)"""
     return Sides(biased(q, k, absent(), s, c) + m, biased(q, k, m, s, c), when=[le(rank(m), 4)])
 
 
-@rule(stage="marker", contract="reassociated", holds=dict(q="b n s h", k="b n t h", m="b 1 s t", p="1 n s t", s=0.5, c=0.0))
+@rule(stage="fuse", contract="reassociated", holds=dict(q="b n s h", k="b n t h", m="b 1 s t", p="1 n s t", s=0.5, c=0.0))
 def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, m) + p = biased(q, k, m + p)"""
     when = [eq(rank(m), 4), eq(rank(p), 4)]
@@ -172,7 +172,7 @@ def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float)
     return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=states)
 
 
-@rule(stage="marker", contract="finite", holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"), refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")])
+@rule(stage="fuse", contract="finite", holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"), refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")])
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero: Tensor = call("FConst", real(0.0), FLOAT32)
@@ -180,20 +180,20 @@ def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -
     return Sides(lhs, biased(q, k, call("Where", w, zero, n), s, c), when=[lowest(n), eq(dtype(n), FLOAT32)])
 
 
-@rule(stage="marker", contract="exact", holds=dict(x="b n s t"))
+@rule(stage="fuse", contract="exact", holds=dict(x="b n s t"))
 def softmax_last(x: Tensor) -> Sides:
     """softmax(x, -1) = soft(x)"""
     return Sides(call("Softmax", x, -1), soft(x, 0))
 
 
-@rule(stage="marker", contract="exact", holds=dict(x="b n s t", z="=0"), refuse=[dict(x="b n s t", z="=1")])
+@rule(stage="fuse", contract="exact", holds=dict(x="b n s t", z="=0"), refuse=[dict(x="b n s t", z="=1")])
 def softmax_guarded(x: Tensor, z: Tensor) -> Sides:
     """where(isnan(p), 0, p) = soft(x), guarded   with p = soft(x)"""
     p = soft(x, 0)
     return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=[eq(scalar(z), real(0.0))])
 
 
-@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t:float16", g=0), refuse=[dict(x="b n s t:float64", g=0)])
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=0), refuse=[dict(x="b n s t:float64", g=0)])
 def softmax_widened(x: Tensor, g: Int) -> Sides:
     """cast(soft(cast(x, f32)), f16) = soft(x)   for x of f16"""
     return Sides(cast(soft(cast(x, FLOAT32), g), FLOAT16), soft(x, g), when=[eq(dtype(x), FLOAT16)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -14,7 +17,7 @@ from onnx_egraph.lowering.shapes import infer
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-def node(op: str, inputs: str, outputs: str, **attributes: object) -> onnx.NodeProto:
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(op, inputs.split(), outputs.split(), **attributes)
 
 
@@ -92,7 +95,7 @@ def guess(rng: np.random.Generator, ints: list[str], floats: list[str], name: st
         return str(rng.choice(floats))
 
     axis = int(rng.integers(-2, 3))
-    kinds = [
+    kinds: list[Callable[[], onnx.NodeProto]] = [
         lambda: node("Shape", f(), name),
         lambda: node("Shape", f(), name, start=axis),
         lambda: node("Size", f(), name),

@@ -1,0 +1,69 @@
+"""Running both models after an optimisation, and finding the rule to blame when their numbers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .egraph.errors import VerificationError
+from .lowering.verify import Mismatch, Verification
+
+Names = frozenset[str]
+
+
+def verdict(
+    outcome: Verification, used: Sequence[str], right_without: Callable[[Names], bool],
+    suspects: Callable[[], Sequence[str]] = list,
+) -> str:  # fmt: skip
+    """What the report says of a comparison. Nothing that could not be compared counts as verified.
+
+    Raises VerificationError with the first difference if there is one, naming the rule: `right_without`
+    optimises again without some rules and says whether the numbers are right then. `suspects` are rules whose
+    own step is seen to change a value, `used` all that had a part in the result, the likelier ones last.
+    """
+    if outcome.mismatches:
+        first = outcome.mismatches[0]
+        false = next((name for name in suspects() if right_without(frozenset({name}))), None)
+        if false is not None:
+            raise VerificationError(f"rule {false} is false: {_differs(first)}")
+        names = culprits(used[::-1], right_without)
+        who = "and not because of the rules that were used"
+        if names:
+            who = f"the numbers are right without rule{'s' * (len(names) > 1)} {' and '.join(names)}"
+        raise VerificationError(f"{_differs(first)}; {who}")
+    if outcome.skipped or not outcome.runs:
+        return f"NOT verified: {outcome.skipped or 'no run could be compared'}"
+    said = [f"{outcome.runs} runs agree, largest difference {outcome.max_abs:.2g}"]
+    if outcome.excluded:
+        said.append(f"not compared, since two runs of the original differ: {', '.join(outcome.excluded)}")
+    if outcome.dropped:
+        said.append(f"the original refused {len(outcome.dropped)} inputs")
+    return "; ".join(said)
+
+
+def _differs(first: Mismatch) -> str:
+    apart = f" (largest difference {first.max_abs:.3g})" if first.kind == "nan" else ""
+    return f"the optimised model differs in {first}{apart}"
+
+
+def culprits(used: Sequence[str], right_without: Callable[[Names], bool]) -> list[str]:
+    """A smallest set of rules without which the numbers are right, by halving; empty if there is none.
+
+    One false rule among n takes about 2 log2(n) trials. A rule of the set may be true and only open the way
+    to another false one that was not `used`.
+    """
+    if not used or not right_without(frozenset(used)):
+        return []
+    return _minimal(frozenset(), list(used), right_without)
+
+
+def _minimal(base: Names, among: list[str], right_without: Callable[[Names], bool]) -> list[str]:
+    """The rules of `among` that have to go besides `base`; without all of them the numbers are right."""
+    if len(among) == 1:
+        return among
+    first, second = among[: len(among) // 2], among[len(among) // 2 :]
+    if right_without(base | set(first)):
+        return _minimal(base, first, right_without)
+    if right_without(base | set(second)):
+        return _minimal(base, second, right_without)
+    mine = _minimal(base | set(second), first, right_without)
+    return [*mine, *_minimal(base | set(mine), second, right_without)]

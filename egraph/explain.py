@@ -1,0 +1,299 @@
+"""Derivations: the chain of rules that turns the original computation into a fused operator, replayed and
+checked.
+
+The replay happens in an e-graph of its own that holds the original cone only. Rules run one at a time, until
+the chosen term equals the original; then every step that is not needed is dropped. After each step all terms
+of the e-graph are evaluated on random inputs and compared within their classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import UnsoundMerge
+from .evaluate import Evaluation, Inputs
+from .graph import TermGraph
+from .instance import instance
+from .notation import Notation
+from .ops import DIM, INTS, LIST, NODE, TENSOR, Op
+from .region import Region, Regions
+from .rule import Rule
+from .saturate import Engine, Frozen
+from .target import Target
+
+#: A proof that takes more rounds over its rules than this is given up.
+_ROUNDS = 12
+_SHARED = 1_000_000_000  # payloads of leaves start here, clear of the model's
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule: the term it matched and the equal one it made. `compared` e-nodes had equal values after it.
+
+    `error` is the largest difference among them, relative to the largest element of its value; `false` says
+    which e-node has another value than its class, or is empty.
+    """
+
+    rule: str
+    law: str
+    before: str
+    after: str
+    compared: int
+    error: float
+    false: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """The original term, the steps, the chosen term.
+
+    `complete` is False when the rules that matched do not lead from the one to the other by themselves.
+    `letters` are those of the region's leaves, in order ("" for a number); `where` says which values of a
+    model they are.
+    """
+
+    original: str
+    steps: tuple[Step, ...]
+    result: str
+    complete: bool
+    letters: tuple[str, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(s.rule for s in self.steps)
+
+    def text(self) -> str:
+        """One line per step."""
+        lines = [f"  {self.original}"]
+        for s in self.steps:
+            lines.append(f"  = by {s.rule} ({s.law})")
+            lines.append(f"      {s.before}  ->  {s.after}")
+            agree = f"{s.compared} terms compared, relative difference {s.error:.1g}"
+            lines.append(f"      FALSE: {s.false}" if s.false else f"      {agree}")
+        lines.append(f"  = {self.result}" if self.complete else f"  (not derived again: {self.result})")
+        if self.where:
+            lines.append(f"  where {', '.join(f'{letter} is {value}' for letter, value in self.where)}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be derived: a cone as a graph of its own, and the chosen term over its leaves."""
+
+    graph: TermGraph
+    start: int
+    goal: str
+    leaves: dict[int, int]  # class of the result -> id in the graph
+
+
+def problem(regions: Regions, region: Region) -> Problem:
+    """The cone of a region as a term graph with the same numbers; leaves are inputs, equal ones the same
+    input.
+    """
+    cone = regions.cone(region)
+    graph, frozen = regions.graph, regions.frozen
+    small = TermGraph(ops=dict(graph.ops), vectors=dict(graph.vectors), symbols=dict(graph.symbols))
+    for term, spelled in cone.terms.items():
+        for name, args in spelled:
+            small.rows[name].append((term, *args))
+    sources = {row[0] for row in graph.facts.get("source", ())}
+    missing = {regions.start[c] for c in region.leaves} | (sources - set(cone.terms))
+    leaves = (cone.cut | missing) - set(cone.terms)
+    for term in sorted(leaves):
+        name, args = regions.spelled(term)[0] if regions.spelled(term) else ("Input", (-1,))
+        if name in ("Const", "Ints", "Int0", "FConst", "Absent"):
+            small.rows[name].append((term, *args))
+        small.rows["Input"].append((term, _SHARED + frozen.values[term]))
+    for cls in region.leaves:  # computed beside the cone, and a leaf all the same
+        if regions.start[cls] in cone.terms and cls != region.root:
+            small.rows["Input"].append((regions.start[cls], _SHARED + cls))
+    kept = set(cone.terms) | leaves
+    for fact, rows in graph.facts.items():
+        small.facts[fact] = [r for r in rows if r[0] in kept]
+    stated = {term for term, _ in small.facts["fval"]}
+    for term in sorted(leaves - stated):  # what rules or facts derived below the cone
+        number = frozen.number.get(frozen.values[term])
+        if number is not None:
+            small.state("fval", term, repr(number))
+    inner = {c: regions.start[c] for c in region.leaves}
+    extra = {op.name: op for r in regions.rules for op in r.terms()}
+    return Problem(small, region.start, _goal(region, inner, {**graph.ops, **extra}), inner)
+
+
+def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
+    """The chosen term as egglog facts that hold when it equals the start."""
+    facts: list[str] = []
+    named = {c: f"(V {t})" for c, t in leaves.items()} | {region.root: f"(V {region.start})"}
+
+    def operand(cls: int) -> str:
+        return named.get(cls, f"c{cls}")
+
+    for cls, row in region.rows.items():
+        children, attrs, texts = iter(row.children), iter(row.attrs), list[str]()
+        for _, sort in known[row.op].operands:
+            if sort in (TENSOR, LIST, NODE):
+                texts.append(operand(next(children)))
+            elif sort == INTS:
+                values = next(attrs)
+                texts.append(f"(vec-of {' '.join(map(str, values))})" if values else "(vec-empty)")
+            elif sort != DIM:
+                texts.append(repr(next(attrs)))
+        facts.append(f"(= {operand(cls)} ({row.op} {' '.join(texts)}))")
+    return " ".join(reversed(facts))
+
+
+class Replay:
+    """An e-graph of one problem on which rules run one at a time, in the order given."""
+
+    def __init__(self, rules: Sequence[Rule], target: Target | None, posed: Problem) -> None:
+        self.rules, self.posed = rules, posed
+        self.engine = Engine(rules, target, apart=True)
+        self.engine.load(posed.graph)
+        self.engine.facts()
+
+    def proved(self) -> bool:
+        return self.engine.holds(self.posed.goal)
+
+    def search(self) -> list[int] | None:
+        """Rules in the order in which they had something to add, up to the goal; None if it is not
+        reached.
+        """
+        chain: list[int] = []
+        if self.proved():
+            return chain
+        self.engine.run("(push)")
+        try:
+            for _ in range(_ROUNDS):
+                before = len(chain)
+                for k in range(len(self.rules)):
+                    if self.engine.step(k):
+                        chain.append(k)
+                        if self.proved():
+                            return chain
+                if len(chain) == before:
+                    return None
+            return None
+        finally:
+            self.engine.run("(pop)")
+
+    def reaches(self, chain: Sequence[int]) -> bool:
+        """Whether these steps alone prove the goal."""
+        self.engine.run("(push)")
+        try:
+            for k in chain:
+                self.engine.step(k)
+            return self.proved()
+        finally:
+            self.engine.run("(pop)")
+
+    def shortest(self, chain: list[int]) -> list[int]:
+        """The chain without what it does not need: whole rules first, then single steps, the last first."""
+        for rule in sorted(set(chain), reverse=True):
+            without = [k for k in chain if k != rule]
+            if self.reaches(without):
+                chain = without
+        for i in reversed(range(len(chain))):
+            without = chain[:i] + chain[i + 1 :]
+            if self.reaches(without):
+                chain = without
+        return chain
+
+
+def derive(regions: Regions, cls: int, target: Target | None, inputs: Inputs) -> Derivation:
+    """How the class of a chosen fused operator came to hold it.
+
+    Runs the rules that matched in its region; if those do not suffice, all that matched anywhere. The
+    e-graph's other equalities among leaves are taken as given. Raises UnsoundMerge if a rule contradicts the
+    facts.
+    """
+    region = regions.of(cls)
+    posed = problem(regions, region)
+    everywhere = regions.ordered({k for ks in regions.frozen.why.values() for k in ks})
+    for numbers in (regions.candidates(region), everywhere):  # few rules make a small e-graph
+        replay = Replay([regions.rules[k] for k in numbers], target, posed)
+        chain = replay.search()
+        if chain is not None:
+            return _checked(regions, region, replay, replay.shortest(chain), inputs, complete=True)
+    return _checked(regions, region, replay, range(len(replay.rules)), inputs, complete=False)
+
+
+def _checked(
+    regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: Inputs, *, complete: bool
+) -> Derivation:
+    """Run the chain once more, with numbers and words."""
+    posed, engine = replay.posed, replay.engine
+    evaluation = Evaluation(posed.graph, engine.extra_ops, inputs)
+    letters = _letters(posed)
+    steps: list[Step] = []
+    frozen = engine.freeze()
+    original = _notation(frozen, letters, engine).text(frozen.values[posed.start])
+    tolerance = 0.0
+    for k in chain:
+        rule = replay.rules[k]
+        try:
+            engine.step(k)
+        except UnsoundMerge as error:
+            steps.append(Step(rule.name, rule.law, "?", "?", 0, 0.0, str(error)))
+            complete = False
+            break
+        frozen = engine.freeze()
+        tolerance = 1.0 if rule.contract != "exact" else tolerance
+        compared, worst, false = evaluation.check(frozen, tolerance)
+        notation = _notation(frozen, letters, engine)
+        before, after = _matched(frozen, notation, rule, k)
+        steps.append(
+            Step(rule.name, rule.law, before, after, compared, worst, notation.row(false) if false else "")
+        )
+    names = {c: letters[t] for c, t in posed.leaves.items() if t in letters}
+    printed = Notation(regions.frozen, names, {op.name: op for r in regions.rules for op in r.terms()})
+    for row in region.rows.values():
+        printed.prefer(row)
+    return Derivation(original, tuple(steps), printed.row(region.rows[region.root]), complete,
+                      tuple(names.get(c, "") for c in posed.leaves))  # fmt: skip
+
+
+def _letters(posed: Problem) -> dict[int, str]:
+    """Letters for the leaves that are no small constants."""
+    alphabet = [*"xyzuvwabcdefgh", *(f"x{i}" for i in range(1, 500))]
+    inner = {r[0] for rows in posed.graph.rows.values() for r in rows}
+    used = [t for t in dict.fromkeys([*posed.leaves.values(), *sorted(inner)])]
+    leaves = {r[0] for name in ("Input", "Const") for r in posed.graph.rows.get(name, ())}
+    written = {r[0] for name in ("Ints", "Int0", "FConst", "Absent") for r in posed.graph.rows.get(name, ())}
+    return dict(
+        zip(
+            (t for t in used if t in leaves and t not in written and t != posed.start), alphabet, strict=False
+        )
+    )
+
+
+def _notation(frozen: Frozen, letters: dict[int, str], engine: Engine) -> Notation:
+    names: dict[int, str] = {}
+    for term, letter in letters.items():
+        names.setdefault(frozen.values[term], letter)
+    return Notation(frozen, names, engine.extra_ops)
+
+
+def _matched(frozen: Frozen, notation: Notation, rule: Rule, number: int) -> tuple[str, str]:
+    """The left and right side of a rule as it matched, at the class where they are the smallest."""
+    shown = instance(rule, number, frozen.why, notation)
+    if shown is not None:
+        return shown
+    takes, makes = rule.roots()
+    found: list[tuple[int, str, str]] = []
+    for cls, by in frozen.why.items():
+        if number not in by:
+            continue
+        rows = notation.rows.get(cls, [])
+        left = [(n, r) for r in rows if r.op in takes and (n := notation.size(r)) is not None]
+        right = [(n, r) for r in rows if r.op in makes and (n := notation.size(r)) is not None]
+        if not left:
+            continue
+        size, row = min(left, key=lambda p: p[0])
+        made = min((p for p in right if p[1] is not row), key=lambda p: p[0], default=None)
+        found.append((size, notation.row(row), notation.row(made[1]) if made else notation.text(cls)))
+    return min(found)[1:] if found else ("?", "?")
+
+
+__all__ = ["Derivation", "Problem", "Step", "derive", "problem"]

@@ -1,0 +1,267 @@
+"""Which part of a result a fused operator belongs to, the part of the original it stands for, and the rules
+between.
+
+A region is a chosen class that holds an original value, with the chosen terms under it down to the next
+classes that hold one: its leaves. Its cone is the original computation of the same class down to the same
+leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .graph import TermGraph
+from .ops import LIST, NODE, TENSOR
+from .rule import STAGES, Rule
+from .saturate import Frozen, Row
+
+#: A cone is cut after this many terms; what lies below becomes a leaf.
+CONE_LIMIT = 500
+#: A leaf beside the cone is looked at this many operators deep.
+_REACH = 4
+_LEAVES = frozenset({"Input", "Const", "Ints", "Int0", "FConst", "Absent", "Nil"})
+_OPAQUE = frozenset({"Op1", "OpN"})
+
+Term = tuple[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """`root` and `leaves` are classes; `rows` the chosen terms between; `start` the original term of the
+    root.
+    """
+
+    root: int
+    start: int
+    rows: Mapping[int, Row]
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cone:
+    """`terms` of the original graph by id, and the ids that are cut: leaves of the derivation."""
+
+    terms: Mapping[int, Sequence[Term]]
+    cut: frozenset[int]
+
+
+class Regions:
+    """The regions of one chosen graph."""
+
+    def __init__(
+        self, graph: TermGraph, frozen: Frozen, choice: Mapping[int, Row], rules: Sequence[Rule]
+    ) -> None:
+        self.graph, self.frozen, self.choice, self.rules = graph, frozen, choice, rules
+        self.start: dict[int, int] = {}  # class -> its first original term
+        for term, cls in frozen.values.items():
+            self.start[cls] = min(term, self.start.get(cls, term))
+        self._terms: dict[int, list[Term]] = {}
+        for name, rows in graph.rows.items():
+            for out, *args in rows:
+                self._terms.setdefault(out, []).append((name, tuple(args)))
+        self._users: dict[int, list[int]] = {}
+        for c, r in choice.items():
+            for child in r.children:
+                self._users.setdefault(child, []).append(c)
+        self._produced = [_heads(r)[1] for r in rules]
+        self._wanted = [_heads(r)[0] for r in rules]
+        self._regions: dict[int, Region] = {}
+        self._by: dict[int, tuple[int, ...]] = {}
+
+    def of(self, cls: int) -> Region:
+        """The region a chosen class is in: the first above it when it serves several."""
+        seen, level = {cls}, [cls]
+        while level:
+            roots = sorted(c for c in level if c in self.start)
+            if roots:
+                return self._region(roots[0])
+            level = sorted({u for c in level for u in self._users.get(c, ())} - seen)
+            seen.update(level)
+        raise ValueError(f"class {cls} is not part of the chosen graph")
+
+    def _region(self, root: int) -> Region:
+        known = self._regions.get(root)
+        if known is None:
+            rows: dict[int, Row] = {}
+            leaves: dict[int, None] = {}
+            stack = [root]
+            while stack:
+                c = stack.pop()
+                if c in rows:
+                    continue
+                if c != root and c in self.start:
+                    leaves[c] = None
+                    continue
+                rows[c] = self.choice[c]
+                stack += reversed(rows[c].children)
+            known = self._regions[root] = Region(root, self.start[root], rows, tuple(leaves))
+        return known
+
+    def cone(self, region: Region) -> Cone:
+        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of
+        them.
+        """
+        leaves, terms, cut = set(region.leaves), dict[int, list[Term]](), set[int]()
+        level, seen = [region.start], {region.start}
+        while level:
+            below: list[int] = []
+            for term in level:
+                spelled = self.spelled(term)
+                opaque = not spelled or any(self._is_opaque(t) for t in spelled)
+                inner = term == region.start or self.frozen.values.get(term) not in leaves
+                if opaque or not inner or len(terms) >= CONE_LIMIT:
+                    cut.add(term)
+                    continue
+                terms[term] = spelled
+                for name, args in spelled:
+                    children = [
+                        a
+                        for a, s in zip(args, self.graph.ops[name].sorts, strict=True)
+                        if s in (TENSOR, LIST, NODE)
+                    ]
+                    if name == "Shape":  # only the dimensions matter, and they are facts
+                        cut.update(c for c in children if c not in terms)
+                        children = []
+                    below += [c for c in children if c not in seen]
+                    seen.update(children)
+            level = below
+        reached = {self.frozen.values.get(t) for t in (*terms, *cut)}
+        for leaf in region.leaves:
+            if leaf not in reached:
+                self._connect(self.start[leaf], terms, cut)
+        lists = {t for t in cut if t not in self.frozen.values}
+        for term in lists:  # the budget ended inside a list: cut its elements instead
+            cut |= self._elements(term, terms)
+        return Cone(terms, frozenset(cut - lists - set(terms)))
+
+    def shape(self, region: Region) -> tuple[object, ...]:
+        """Equal for regions of equal chosen terms over cones of equal terms, whatever their leaves are."""
+        cone = self.cone(region)
+        numbers: dict[object, int] = {}
+
+        def number(key: object) -> int:
+            return numbers.setdefault(key, len(numbers))
+
+        def facts(cls: int) -> tuple[object, ...]:
+            return (self.frozen.dtype.get(cls), self.frozen.shape(cls), self.frozen.number.get(cls))
+
+        chosen = tuple(
+            (number(c), r.op, tuple(map(number, r.children)), r.attrs) for c, r in region.rows.items()
+        )
+        terms = []
+        for t, spelled in cone.terms.items():  # breadth first: the same order for the same structure
+            for name, args in spelled:
+                sorts = self.graph.ops[name].sorts
+                inner = (
+                    number(self._class(s, a)) if s in (TENSOR, LIST, NODE) else a
+                    for a, s in zip(args, sorts, strict=True)
+                )
+                cls = number(self._class(self.graph.ops[name].out, t))
+                terms.append((cls, name, *((facts(self.frozen.values[t]),) if name == "Const" else inner)))
+        ends = {*region.leaves, *(self.frozen.values[t] for t in cone.cut)}
+        return (
+            chosen,
+            tuple(terms),
+            tuple(sorted(((number(c), facts(c)) for c in ends), key=lambda e: e[0])),
+        )
+
+    def _class(self, sort: str, term: int) -> int:
+        return self.frozen.cell(sort, term)
+
+    def _connect(self, leaf: int, terms: dict[int, list[Term]], cut: set[int]) -> None:
+        """Take in how a leaf beside the cone is computed from terms of the cone, if it is, in a few steps.
+
+        A proof may need it: two spellings of one value, of which the model keeps one and the result takes the
+        other.
+        """
+        found, below, level, meets = dict[int, list[Term]](), set[int](), [leaf], False
+        for _ in range(_REACH):
+            deeper: list[int] = []
+            for term in level:
+                rows = self.spelled(term)
+                if term in terms or term in cut or term in found:
+                    meets = meets or (term in terms and rows[0][0] not in _LEAVES)
+                elif not rows or any(self._is_opaque(t) for t in rows):
+                    below.add(term)
+                else:
+                    found[term] = rows
+                    for name, args in rows:
+                        sorts = self.graph.ops[name].sorts
+                        pairs = zip(args, sorts, strict=True)
+                        deeper += [a for a, s in pairs if s in (TENSOR, LIST, NODE)]
+            level = deeper
+        if meets:
+            terms.update(found)
+            cut |= below | {t for t in level if t not in terms}
+
+    def spelled(self, term: int) -> list[Term]:
+        """The rows of a term; a spelling goes before the opaque node it was read from."""
+        rows = self._terms.get(term, [])
+        return [t for t in rows if t[0] not in _OPAQUE] or rows
+
+    def _is_opaque(self, term: Term) -> bool:
+        name, args = term
+        return name in _OPAQUE or (
+            name == "Out" and any(t[0] in _OPAQUE for t in self._terms.get(args[0], ()))
+        )
+
+    def _elements(self, term: int, terms: dict[int, list[Term]]) -> set[int]:
+        """Take a list or node into the cone after all, and return the tensors it needs."""
+        found: set[int] = set()
+        stack = [term]
+        while stack:
+            t = stack.pop()
+            if t in terms:
+                continue
+            if t in self.frozen.values:
+                found.add(t)
+                continue
+            terms[t] = self.spelled(t)
+            for name, args in terms[t]:
+                stack += [
+                    a
+                    for a, s in zip(args, self.graph.ops[name].sorts, strict=True)
+                    if s in (TENSOR, LIST, NODE)
+                ]
+        return found
+
+    def candidates(self, region: Region) -> tuple[int, ...]:
+        """Numbers of the rules that may have led from the cone to the region, in the order of their stages.
+
+        They matched in a class of either, and made terms that were chosen or that another of them takes.
+        """
+        known = self._by.get(region.root)
+        if known is None:
+            cone = self.cone(region)
+            classes = {self.frozen.values[t] for t in cone.terms if t in self.frozen.values} | set(
+                region.rows
+            )
+            matched = {k for c in classes for k in self.frozen.why.get(c, ())}
+            ends = {r.op for r in region.rows.values()}
+            known = self._by[region.root] = self.ordered(self._relevant(matched, ends))
+        return known
+
+    def ordered(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted(numbers, key=lambda k: (STAGES.index(self.rules[k].stage), k)))
+
+    def _relevant(self, matched: set[int], ends: set[str]) -> set[int]:
+        """Drop rules whose product nobody takes, until all are needed."""
+        layout = (w for r, w in zip(self.rules, self._wanted, strict=True) if r.stage == "normal")
+        ends = ends.union(*layout)
+        while True:
+            taken = ends.union(*(self._wanted[k] for k in matched))
+            kept = {k for k in matched if self._produced[k] <= taken}
+            if kept == matched:
+                return kept
+            matched = kept
+
+
+def _heads(rule: Rule) -> tuple[frozenset[str], frozenset[str]]:
+    """Terms a rule takes and terms it makes; leaves and lists aside."""
+    takes, makes = rule.takes_and_makes()
+    return takes - _LEAVES, makes - _LEAVES - takes - {"Cons", "DimT"}
+
+
+__all__ = ["CONE_LIMIT", "Cone", "Region", "Regions"]

@@ -1,0 +1,231 @@
+"""Samples of a rule: the text of `holds` and `refuse` entries, and how arrays are drawn from it.
+
+A sample gives one text per tensor variable, and numbers or tuples for the attribute variables that no guard
+binds:
+
+    "b n s 2h"       shape; a letter is one number in the whole sample, "2h" is twice it, "b*n" a product
+    "" / "b s:int64" rank 0; element type after a colon (default float32)
+    "positive b s"   values above zero
+    "=1e-6"          a constant of rank 0 with this value; "=2:1" of shape [1], "=1:1 1 1", "=2:float16"
+    "ints b s 2h"    the constant int64 vector of these numbers
+    "ids 5 b s"      int64 indices in [0, 5), of shape [b, s]
+    "ids= 1 2 3"     the constant int64 vector 1, 2, 3
+    "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
+
+An attribute variable with the name of a letter is that number, where nothing else binds it. A variable of
+sort list is a list of one tensor.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .errors import RuleError
+from .ops import LIST, TENSOR
+
+Token = tuple[int, str]  # a factor and the letters it is multiplied with, or a number and ""
+_WORD = re.compile(r"(?:(\d+)\*?)?([a-z](?:\*[a-z])*)|(-?\d+)")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1")
+_SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one tensor variable of a sample is. `kind`: normal, const or a word of the language."""
+
+    kind: str
+    dims: tuple[Token, ...]
+    dtype: str
+    value: float = 0.0
+    high: Token = (0, "")
+
+    @property
+    def constant(self) -> bool:
+        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1")
+
+
+def parse(text: str) -> Spec:
+    """One entry of a sample. Raises RuleError for a word that is not in the language."""
+    body, *after = (part.strip() for part in text.split(":"))
+    if body.startswith("="):
+        dtypes = [p for p in after if p[:1].isalpha()]
+        shapes = [p for p in after if not p[:1].isalpha()]
+        dims = _tokens(shapes[0]) if shapes else ()
+        return Spec("const", dims, dtypes[0] if dtypes else "float32", float(body[1:]))
+    first, _, rest = body.partition(" ")
+    kind = first if first in _KINDS else "normal"
+    tokens = _tokens(rest if kind != "normal" else body)
+    if kind in ("ints", "ids="):
+        return Spec(kind, tokens, "int64")
+    if kind == "ids":
+        return Spec(kind, tokens[1:], "int64", high=tokens[0])
+    return Spec(kind, tokens, after[0] if after else "float32")
+
+
+def _tokens(text: str) -> tuple[Token, ...]:
+    found: list[Token] = []
+    for word in text.split():
+        m = _WORD.fullmatch(word)
+        if m is None:
+            raise RuleError(
+                f"{word!r} in the sample {text!r} is no dimension: write a number, a letter, 2h or b*n"
+            )
+        found.append((int(m[3]), "") if m[3] else (int(m[1] or 1), m[2].replace("*", "")))
+    return tuple(found)
+
+
+class Sample:
+    """A parsed entry of `holds` or `refuse`."""
+
+    def __init__(self, entry: Mapping[str, Any], sorts: Mapping[str, str]) -> None:
+        unknown = set(entry) - set(sorts)
+        self.attributes: dict[str, Any] = {}
+        self.tensors: dict[str, Spec] = {}
+        self.lists = {n for n, s in sorts.items() if s == LIST}
+        if unknown:
+            raise RuleError(f"the sample names {sorted(unknown)[0]!r}, which is no variable of the rule")
+        for name, given in entry.items():
+            if sorts[name] in (TENSOR, LIST):
+                self.tensors[name] = parse(given)
+            else:
+                self.attributes[name] = tuple(given) if isinstance(given, list | tuple) else given
+        missing = {n for n, s in sorts.items() if s in (TENSOR, LIST)} - set(self.tensors)
+        if missing:
+            raise RuleError(f"the sample gives no shape for {sorted(missing)[0]!r}")
+        self.letters = tuple(sorted({c for t in self._all_tokens() for c in t[1]}))
+        self.numbers = {t[0] for t in self._all_tokens() if not t[1]}
+
+    def _all_tokens(self) -> Iterator[Token]:
+        for spec in self.tensors.values():
+            yield from spec.dims
+            yield spec.high
+
+    def fixed(self) -> dict[str, int]:
+        """Letters whose number the sample gives, as an attribute of the same name."""
+        return {a: v for a, v in self.attributes.items() if a in self.letters and isinstance(v, int)}
+
+    def distinct(self, first: int = 0) -> dict[str, int]:
+        """A different prime for each letter, none of them a number of the sample."""
+        primes = [p for p in (2, 3, 5, 7, 11, 13, 17, 19, 23) if p not in self.numbers]
+        rest = [c for c in self.letters if c not in self.fixed()]
+        return {**dict(zip(rest, primes[first:], strict=False)), **self.fixed()}
+
+    def random(self, rng: np.random.Generator, sizes: Sequence[int] = (1, 2, 3, 5)) -> dict[str, int]:
+        """Independent numbers for the letters: ones and coincidences are wanted."""
+        return {c: int(rng.choice(sizes)) for c in self.letters} | self.fixed()
+
+
+@dataclass(slots=True)
+class Drawn:
+    """Arrays and attributes for the variables of a rule."""
+
+    env: dict[str, Any]
+    specs: dict[str, Spec]
+    letters: dict[str, int]
+
+    def __str__(self) -> str:
+        parts = []
+        for name, value in self.env.items():
+            if isinstance(value, list):
+                value = value[0]
+            if isinstance(value, np.ndarray):
+                flat = (
+                    f"={value.reshape(-1).tolist()}" if self.specs[name].constant and value.size < 9 else ""
+                )
+                parts.append(f"{name}{flat}: {value.dtype}{list(value.shape)}")
+            else:
+                parts.append(f"{name}={value}")
+        return ", ".join(parts)
+
+
+def number(token: Token, letters: Mapping[str, int]) -> int:
+    return token[0] * math.prod(letters[c] for c in token[1])
+
+
+def draw(
+    sample: Sample, letters: Mapping[str, int], rng: np.random.Generator, *, scale: float = 1.0,
+    special: bool = False, specs: Mapping[str, Spec] | None = None,
+) -> Drawn:  # fmt: skip
+    """Arrays of the sample. `special` mixes in NaN, infinities, zeros, subnormals and extreme integers."""
+    chosen = dict(specs or sample.tensors)
+    env: dict[str, Any] = {}
+    for name, spec in chosen.items():
+        array = _array(spec, letters, rng, scale, special)
+        env[name] = [array] if name in sample.lists else array
+    env.update(sample.attributes)
+    return Drawn(env, chosen, dict(letters))
+
+
+def _array(
+    spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: bool
+) -> np.ndarray:
+    shape = tuple(number(t, letters) for t in spec.dims)
+    if spec.kind in ("ints", "ids="):
+        return np.asarray(shape, np.int64)
+    if spec.kind == "ids":
+        return rng.integers(0, number(spec.high, letters), shape)
+    if spec.kind == "const":
+        return np.full(shape, spec.value, spec.dtype)
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        values = rng.integers(max(-9, info.min), 10, shape).astype(dtype)
+        return _put(values, (info.min, info.max), rng) if special else values
+    x = np.asarray(rng.standard_normal(shape) * scale)
+    if spec.kind == "positive":
+        x = np.asarray(np.abs(x) + np.finfo(np.float16).tiny)
+    if spec.kind.startswith("doubled") and shape and shape[-1] % 2 == 0:
+        half = x[..., : shape[-1] // 2]
+        x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([half, half], axis=-1)
+    elif special and spec.kind == "normal":
+        x = x.astype(dtype)
+        return _put(
+            x, (*_SPECIAL, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max)), rng
+        )
+    return x.astype(dtype)
+
+
+def _put(x: np.ndarray, values: Sequence[float], rng: np.random.Generator) -> np.ndarray:
+    """x with about half of its elements replaced by the given values."""
+    flat = x.reshape(-1).copy()
+    where = rng.permutation(flat.size)[: (flat.size + 1) // 2]
+    flat[where] = np.resize(np.asarray(values, x.dtype), where.size)
+    return flat.reshape(x.shape)
+
+
+def disturb(sample: Sample, letters: Mapping[str, int], rng: np.random.Generator) -> dict[str, Spec]:
+    """The sample's tensors with one or two of them changed: a dimension, the rank, the type, a constant."""
+    specs = dict(sample.tensors)
+    names = list(specs)
+    for name in rng.choice(names, size=min(len(names), int(rng.integers(1, 3))), replace=False):
+        specs[name] = _disturbed(specs[name], letters, rng)
+    return specs
+
+
+def _disturbed(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator) -> Spec:
+    dims = [(number(t, letters), "") for t in spec.dims]
+    if spec.kind == "const":
+        if rng.random() < 0.5:
+            return replace(spec, value=spec.value * float(rng.choice([-1.0, 0.5, 1.25, 2.0])))
+        return replace(spec, dims=((1, ""),) * int(rng.integers(0, 5)))
+    some = [1, 2, 3, *letters.values(), *(n for n, _ in dims)]
+    kind = int(rng.integers(0, 7))
+    if kind == 0 and spec.dtype.startswith("float") and not spec.constant:
+        return replace(spec, dtype=str(rng.choice(["float16", "float32", "float64", "int64", "int32"])))
+    if kind == 1 and dims:
+        return replace(spec, dims=tuple(dims[1:]))
+    if kind == 2:
+        return replace(spec, dims=((int(rng.choice(some)), ""), *dims))
+    if kind == 3 and len(dims) > 1:
+        return replace(spec, dims=tuple(dims[i] for i in rng.permutation(len(dims))))
+    if dims:
+        dims[int(rng.integers(0, len(dims)))] = (int(rng.choice(some)), "")
+    return replace(spec, dims=tuple(dims))

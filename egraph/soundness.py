@@ -1,0 +1,457 @@
+"""Is a rule true? Checks of one rule on samples, numerically and in an e-graph that holds nothing else.
+
+    closed     the right side uses only what the left side or a guard binds
+    equal      where all guards hold, both sides have one shape, element type and value (`holds`, with random
+               dims, and the same samples disturbed: a broadcast axis, another rank, type or constant)
+    fires      the e-graph joins both sides on `holds`, with a different number for each letter, and no two
+               facts contradict each other; the rule alone comes to an end
+    symbolic   as `fires` with symbols for dims; if it fires, both sides are equal for every number of them
+    refuse     the guards fail on `refuse`, and the rule does not fire
+    typed      the facts derived for both sides are those of the arrays
+    withheld   without the facts a guard asks for (a target, a constant's value, ...) the rule does not fire
+
+The contract decides what equal means. `exact`: bit for bit, with NaN, infinities, zeros of both signs,
+subnormals and extreme integers among the values; any NaN equals any NaN. `reassociated` and `finite`: with
+`ref` the left side computed in float64 and n the longest axis,
+
+    |right - ref| <= 4 max|left - ref| + 4 eps sqrt(n) max|ref|
+
+that is, the right side may err no more than a few times what the left side errs itself, plus rounding of n
+terms in random order.
+
+Every problem is a text that names the rule, the sample, the seed, the operands and the first differing
+element, with one line of Python that runs it again. The language of samples is in `sample.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .dtypes import code, eps
+from .errors import EGraphError, RuleError
+from .meaning import Assumed, IllFormed, differs, evaluate, first_difference
+from .rule import Rule, Sides
+from .sample import Drawn, Sample, disturb, draw
+from .term import Expr
+from .trial import Fired, Seeding, Trial
+
+#: Facts that only the reader or the target can state, so that a guard on one is testable by leaving it out.
+WITHHELD = ("supported", "fval", "const", "doubled", "irange")
+
+
+# ------------------------------------------------------------------------------------------- numeric sides
+
+
+def bind(
+    sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int]
+) -> tuple[dict[str, Any], list[int]]:
+    """The environment completed by the guards, and the guards that fail. Raises IllFormed if one cannot be
+    asked.
+
+    A variable that no guard binds is the letter of its name.
+    """
+    full, failing = dict(env), []
+    waiting = list(enumerate(sides.when))
+    while waiting:
+        later = []
+        for i, g in waiting:
+            before = dict(full)
+            try:
+                with np.errstate(all="ignore"):
+                    if not g.test(full):
+                        failing.append(i)
+            except KeyError:
+                full = before
+                later.append((i, g))
+            except (ValueError, IndexError, TypeError, AttributeError, ArithmeticError) as error:
+                raise IllFormed(str(error)) from error
+        if len(later) == len(waiting):
+            named = {n for _, g in later for n in g.uses - set(full) if n in letters}
+            if not named:
+                raise IllFormed("a guard asks for a variable that nothing binds")
+            full.update({n: letters[n] for n in named})
+        waiting = later
+    used = sides.lhs.variables() | sides.rhs.variables()
+    full.update({n: letters[n] for n in used - set(full) if n in letters})
+    return full, failing
+
+
+def unequal(rule: Rule, sides: Sides, env: Mapping[str, Any]) -> str:
+    """Why the two sides differ on `env`, "" if they agree. Raises IllFormed if the left side cannot be
+    computed.
+    """
+    left = evaluate(sides.lhs, env)
+    try:
+        right = evaluate(sides.rhs, env)
+    except IllFormed as error:
+        excluded = rule.assumes and isinstance(error, Assumed)
+        return "" if excluded else f"the right side cannot be computed: {error}"
+    if rule.contract == "exact" or left.dtype.kind != "f":
+        return differs(left, right)
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return differs(left, right)
+    ref, kind = evaluate(sides.lhs, env, wide=True), str(left.dtype)
+    usable = np.isfinite(left) & np.isfinite(ref)
+    if not usable.any():
+        return ""
+    longest = max((max(v.shape, default=1) for v in env.values() if isinstance(v, np.ndarray)), default=1)
+    with np.errstate(all="ignore"):
+        off = np.abs(left.astype(np.float64) - ref)[usable].max()
+        bound = 4 * off + 4 * eps(kind) * longest**0.5 * np.abs(ref)[usable].max()
+        same = ~usable | (np.abs(right.astype(np.float64) - ref) <= bound)
+    text = first_difference(same, left, right)
+    return f"{text}, allowed {bound:.3g}" if text else ""
+
+
+# ---------------------------------------------------------------------------------------------- the checks
+
+
+class Checker:
+    """All checks of one rule. Each returns a list of problems, empty if there is none.
+
+    `obligations` is the rule whose guards say which facts may be withheld: a changed rule is held to the
+    original's. `inert` is an e-graph without rules, to be shared by checkers of rules that declare no terms.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        samples: int = 40,
+        seed: int = 0,
+        obligations: Rule | None = None,
+        inert: Trial | None = None,
+    ) -> None:
+        self.rule, self.samples, self.seed = rule, samples, seed
+        self.obligations = obligations or rule
+        self._inert = inert
+
+    @cached_property
+    def trial(self) -> Trial:
+        return Trial(self.rule)
+
+    @cached_property
+    def inert(self) -> Trial:
+        """Without the rule: sides that are joined would share their facts."""
+        return self._inert or Trial(self.rule, inert=True)
+
+    def cases(self, which: str = "") -> Iterator[tuple[str, Sample]]:
+        for kind, entries in (("holds", self.rule.holds), ("refuse", self.rule.refuse)):
+            for i, entry in enumerate(entries):
+                if kind.startswith(which):
+                    yield f"{kind}[{i}]", Sample(entry, self.rule.variables)
+
+    def problem(self, case: str, what: str, drawn: Drawn | None = None, seed: int | None = None) -> str:
+        name = self.rule.name
+        lines = [f"{name}: {what}", f"  sample {case}" + (f", seed {seed}" if seed is not None else "")]
+        if drawn is not None:
+            lines.append(f"  operands {drawn}")
+        if seed is not None:
+            lines.append(
+                f"  again: soundness.replay(rule, {case!r}, {seed})   # rule = the rule named {name!r}"
+            )
+        return "\n".join(lines)
+
+    def closed(self) -> list[str]:
+        if not self.rule.holds:
+            return [self.problem("-", "no `holds` sample: nothing shows that the rule can fire")]
+        found = []
+        for case, sample in self.cases():
+            given = {*sample.attributes, *sample.tensors, *sample.letters}
+            for s in self.rule.sides:
+                guards = frozenset().union(*(g.uses for g in s.when)) if s.when else frozenset()
+                missing = (s.lhs.variables() | s.rhs.variables()) - given - guards
+                if missing:
+                    found.append(self.problem(case, f"nothing binds {sorted(missing)[0]!r}"))
+                    break
+        return found
+
+    # --------------------------------------------------------------------------------------------- numbers
+
+    def equal(self, which: str = "") -> list[str]:
+        found = []
+        for case, sample in self.cases(which):
+            checked, problem = 0, ""
+            for k in range(self.samples):
+                seed = self.seed * 100_000 + k
+                n, problem = self.once(case, sample, seed)
+                checked += n
+                if problem:
+                    found.append(problem)
+                    break
+            if not checked and not problem and case.startswith("holds"):
+                found.append(self.problem(case, f"the guards held on none of {self.samples} draws"))
+        return found
+
+    def once(self, case: str, sample: Sample, seed: int) -> tuple[int, str]:
+        """One draw: how many readings were compared, and the problem found."""
+        rng = np.random.default_rng([seed, sum(map(ord, case))])
+        # The first draws tell letters apart, the others are free; two of three of those are disturbed.
+        plain = seed % 100_000 < 2
+        letters = sample.distinct(seed % 2) if plain else sample.random(rng)
+        specs = None if plain or seed % 3 == 0 else disturb(sample, letters, rng)
+        scale = (1.0, 1.0, 1e-3, 10.0)[seed % 4]
+        drawn = draw(
+            sample,
+            letters,
+            rng,
+            scale=scale,
+            special=self.rule.contract == "exact" and seed % 5 > 1,
+            specs=specs,
+        )
+        compared = 0
+        for s in self.rule.sides:
+            try:
+                env, failing = bind(s, drawn.env, drawn.letters)
+                if failing:
+                    continue
+                problem = unequal(self.rule, s, env)
+            except (IllFormed, KeyError):
+                continue
+            compared += 1
+            if problem:
+                return compared, self.problem(case, f"the sides differ: {problem}", drawn, seed)
+        return compared, ""
+
+    # ------------------------------------------------------------------------------------- the e-graph
+
+    def _plain(self, sample: Sample) -> Drawn:
+        return draw(sample, sample.distinct(), np.random.default_rng(0))
+
+    def _readings(self, drawn: Drawn) -> list[tuple[Sides, dict[str, Any], list[int]]]:
+        """Readings whose left side can be computed, with their environment and failing guards.
+
+        Of readings with the same sides, the one with the fewest failing guards: the e-graph tries them all.
+        """
+        found: dict[Any, tuple[Sides, dict[str, Any], list[int]]] = {}
+        for s in self.rule.sides:
+            try:
+                env, failing = bind(s, drawn.env, drawn.letters)
+                evaluate(s.lhs, env)
+            except (IllFormed, KeyError):
+                continue
+            key = (s.lhs.key(), s.rhs.key())
+            if key not in found or len(failing) < len(found[key][2]):
+                found[key] = (s, env, failing)
+        return list(found.values())
+
+    def _run(self, s: Sides, env: Mapping[str, Any], drawn: Drawn, other: Drawn, how: Seeding) -> Fired | str:
+        try:
+            return self.trial.run(s, drawn, other, env, how)
+        except EGraphError as error:
+            return str(error)
+
+    def fires(self) -> list[str]:
+        """fires, typed and saturates."""
+        found = []
+        for case, sample in self.cases("holds"):
+            drawn = self._plain(sample)
+            fit = [(s, env) for s, env, failing in self._readings(drawn) if not failing]
+            if not fit:
+                found.append(self.problem(case, "no reading's guards hold", drawn))
+            for s, env in fit:
+                fired = self._run(s, env, drawn, drawn, Seeding())
+                if isinstance(fired, str):
+                    found.append(self.problem(case, f"two facts contradict each other: {fired}", drawn))
+                elif not fired.joined:
+                    found.append(self.problem(case, "the rule does not fire in the e-graph", drawn))
+                elif not fired.saturation.complete:
+                    found.append(
+                        self.problem(case, f"the rule alone does not end: {fired.saturation.stop}", drawn)
+                    )
+        return found
+
+    def typed(self) -> list[str]:
+        found = []
+        for case, sample in self.cases("holds"):
+            drawn = self._plain(sample)
+            for s, env, failing in self._readings(drawn):
+                if failing:
+                    continue
+                how = Seeding(left=False, right=True)
+                try:
+                    fired = self.inert.run(s, drawn, drawn, env, how)
+                except EGraphError as error:
+                    found.append(self.problem(case, f"two facts contradict each other: {error}", drawn))
+                    continue
+                found += [self.problem(case, p, drawn) for p in _wrong_facts(fired, env)]
+        return found
+
+    def refuse(self) -> list[str]:
+        found = []
+        for case, sample in self.cases("refuse"):
+            drawn = self._plain(sample)
+            readings = self._readings(drawn)
+            if not readings:
+                found.append(
+                    self.problem(case, "the left side cannot be computed: the sample tests nothing", drawn)
+                )
+            for s, env, failing in readings:
+                fired = self._run(s, env, drawn, drawn, Seeding())
+                if isinstance(fired, str):
+                    found.append(self.problem(case, f"two facts contradict each other: {fired}", drawn))
+                elif fired.readings:
+                    found.append(self.problem(case, "the rule fires on a sample it must refuse", drawn))
+                if not failing and not self._needs_egraph(drawn):
+                    found.append(
+                        self.problem(case, "all guards hold on a sample the rule must refuse", drawn)
+                    )
+        return found
+
+    def _needs_egraph(self, drawn: Drawn) -> bool:
+        """Whether only facts, not arrays, tell the sample from one that holds: an operand that is no
+        constant.
+        """
+        names = [n for n, spec in drawn.specs.items() if not spec.constant]
+        texts = " ".join(g.text for s in self.obligations.sides for g in s.when)
+        return any(
+            f"({k} {n}" in texts for n in names for k in ("fval", "const", "doubled", "irange", "elem", "len")
+        )
+
+    def symbolic(self) -> list[str]:
+        found = []
+        for case, sample in self.cases():
+            free = [c for c in sample.letters if c not in sample.fixed()]
+            drawn = self._plain(sample)
+            for s, env, _ in self._readings(drawn) if free else []:
+                fired = self._symbol(case, sample, free, s, env, found)
+                if not fired and case.startswith("holds") and len(free) > 1:
+                    for letter in free:  # a guard asks for a number somewhere
+                        self._symbol(case, sample, [letter], s, env, found)
+        return found
+
+    def _symbol(
+        self,
+        case: str,
+        sample: Sample,
+        chosen: Sequence[str],
+        s: Sides,
+        env: Mapping[str, Any],
+        found: list[str],
+    ) -> bool:
+        """Whether the rule fires with the chosen letters as symbols; problems are added to `found`."""
+        base, names = sample.distinct(), ", ".join(chosen)
+        drawn = draw(sample, base, np.random.default_rng(0))
+        other = draw(sample, {**base, **{c: base[c] + 1 for c in chosen}}, np.random.default_rng(0))
+        fired = self._run(s, env, drawn, other, Seeding())
+        if isinstance(fired, str):
+            found.append(self.problem(case, f"contradiction with symbols for {names}: {fired}", drawn))
+            return True
+        if not fired.joined:
+            return False
+        if _symbolic_sizes(s.rhs, env, {**env, **other.env}):
+            bare = self._run(s, env, drawn, other, Seeding(sources=False))
+            if isinstance(bare, Fired) and bare.joined:
+                found.append(self.problem(case, "the rule asks for a size that no graph input has", drawn))
+        problem = self._instances(case, sample, chosen, s, env)
+        if problem:
+            found.append(problem)
+        return True
+
+    def _instances(
+        self, case: str, sample: Sample, chosen: Sequence[str], s: Sides, env: Mapping[str, Any]
+    ) -> str:
+        """The sides for every number of the symbols: the rule has fired without knowing them."""
+        base = sample.distinct()
+        for k in range(6):
+            rng = np.random.default_rng([self.seed, k])
+            letters = {
+                **base,
+                **{c: int(rng.choice([1, 2, 3, *base.values()])) if k > 1 else k + 1 for c in chosen},
+            }
+            drawn = draw(sample, letters, rng)
+            drawn.env = {**env, **drawn.env}
+            try:
+                problem = unequal(self.rule, s, drawn.env)
+            except (IllFormed, KeyError):
+                continue
+            if problem:
+                return self.problem(
+                    case, f"fires with symbols for {', '.join(chosen)}, but then {problem}", drawn
+                )
+        return ""
+
+    def withheld(self) -> list[str]:
+        found = []
+        texts = " ".join(g.text for s in self.obligations.sides for g in s.when)
+        for kind in WITHHELD:
+            if f"({kind} " not in texts:
+                continue
+            for case, sample in self.cases("holds"):
+                drawn = self._plain(sample)
+                for s, env, failing in self._readings(drawn):
+                    if failing:
+                        continue
+                    fired = self._run(s, env, drawn, drawn, Seeding(without=frozenset((kind,))))
+                    if isinstance(fired, Fired) and fired.readings:
+                        found.append(
+                            self.problem(case, f"fires although nothing states the fact {kind!r}", drawn)
+                        )
+        return found
+
+    def all(self) -> list[str]:
+        found = self.closed()
+        if found:
+            return found
+        try:
+            return [
+                *self.equal("holds"),
+                *self.fires(),
+                *self.refuse(),
+                *self.typed(),
+                *self.symbolic(),
+                *self.withheld(),
+            ]
+        except RuleError as error:
+            return [f"{self.rule.name}: {error}"]
+
+
+def _symbolic_sizes(e: Expr, env: Mapping[str, Any], twin: Mapping[str, Any]) -> bool:
+    """Whether e asks for the size of a dimension that differs between the two environments."""
+    sizes = [t.args[0] for t in e.subterms() if t.head == "DimT"]
+    return any(d.value(env) != d.value(twin) for d in sizes)
+
+
+def _wrong_facts(fired: Fired, env: Mapping[str, Any]) -> list[str]:
+    found = []
+    for term, dtype, rank, shape in fired.facts:
+        try:
+            value = evaluate(term, env)
+        except (IllFormed, KeyError):
+            continue
+        if value is None:
+            continue
+        if dtype is not None and dtype != code(value):
+            found.append(f"{term.text()} has element type {code(value)}, the facts say {dtype}")
+        if rank is not None and rank != value.ndim:
+            found.append(f"{term.text()} has rank {value.ndim}, the facts say {rank}")
+        elif shape is not None and any(
+            isinstance(d, int) and d != n for d, n in zip(shape, value.shape, strict=True)
+        ):
+            found.append(f"{term.text()} has shape {value.shape}, the facts say {shape}")
+    return found
+
+
+def check(rule: Rule, samples: int = 40, seed: int = 0) -> list[str]:
+    """Every problem found with the rule, as text; [] for a rule that passes all checks.
+
+    `samples` numeric draws per entry of `holds`, from `seed`. Raises RuleError for a sample outside the
+    language. A rule given as plain egglog text has no samples, and cannot be checked: that is a problem
+    too.
+    """
+    return Checker(rule, samples=samples, seed=seed).all()
+
+
+def replay(rule: Rule, case: str, seed: int) -> list[str]:
+    """The one numeric draw that a problem text names, again: `replay(rule, "holds[0]", 17)`."""
+    checker = Checker(rule)
+    sample = dict(checker.cases())[case]
+    problem = checker.once(case, sample, seed)[1]
+    return [problem] if problem else []
+
+
+__all__ = ["WITHHELD", "Checker", "bind", "check", "replay", "unequal"]

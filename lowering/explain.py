@@ -1,0 +1,149 @@
+"""Explanations of one optimised graph: by which rules a node came to be, and what almost matched."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from ..egraph.evaluate import Array, Inputs
+from ..egraph.explain import Derivation, derive
+from ..egraph.nearmiss import near_misses, stopped
+from ..egraph.region import Regions
+from ..egraph.rule import Rule
+from ..egraph.saturate import Engine, Frozen, Limits, Row
+from ..egraph.target import Target
+from .emit import FUSED
+from .reader import Reading
+from .shapes import Shapes
+
+#: Constants up to this many bytes are loaded to check a derivation; larger ones are random numbers.
+_LARGEST = 2**28
+_SIZES = (2, 3, 5, 4, 7, 6)
+
+
+@dataclass(slots=True)
+class Explainer:
+    """`nodes` says which class each new node of the written graph prints."""
+
+    reading: Reading
+    shapes: Shapes
+    frozen: Frozen
+    choice: Mapping[int, Row]
+    rules: Sequence[Rule]
+    target: Target
+    limits: Limits
+    old: set[Row]
+    nodes: dict[str, int] = field(default_factory=dict)
+    _regions: Regions | None = None
+    _derived: dict[object, Derivation] = field(default_factory=dict)
+
+    @property
+    def regions(self) -> Regions:
+        if self._regions is None:
+            self._regions = Regions(self.reading.terms, self.frozen, self.choice, self.rules)
+        return self._regions
+
+    def rules_of(self, cls: int) -> tuple[str, ...]:
+        """Names of the rules that may have led to a chosen class, in the order of their stages; cheap."""
+        regions = self.regions
+        return tuple(self.rules[k].name for k in regions.candidates(regions.of(cls)))
+
+    def derivation(self, cls: int) -> Derivation:
+        """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
+        work.
+        """
+        region = self.regions.of(cls)
+        key = self.regions.shape(region)
+        known = self._derived.get(key)
+        if known is None:
+            known = self._derived[key] = derive(self.regions, cls, self.target, self._inputs())
+        values = [self.reading.origin.get(self.regions.start[c]) for c in region.leaves]
+        where = tuple(
+            (letter, vs[0].name or "")
+            for letter, vs in zip(known.letters, values, strict=True)
+            if letter and vs
+        )
+        return dataclasses.replace(known, where=where)
+
+    def false_rules(self) -> list[str]:
+        """The rule of the first step that changes a value, for each derivation of a part of the graph that
+        has one.
+        """
+        found: dict[str, None] = {}
+        regions = self.regions
+        for root in dict.fromkeys(regions.of(c).root for c in self.choice):
+            if set(regions.candidates(regions.of(root))):
+                steps = self.derivation(root).steps
+                found.update((s.rule, None) for s in [s for s in steps if s.false][:1])
+        return list(found)
+
+    def misses(self) -> list[str]:
+        """What was not fused and why: patterns of which a guard failed or the structure differs, and dear
+        operators.
+
+        Only nodes that are still in the graph count. Saturates the graph once more.
+        """
+        engine = Engine(self.rules, self.target)
+        engine.load(self.reading.terms)
+        engine.saturate(self.limits)
+        frozen = engine.freeze()
+        kept = {c for c, r in self.choice.items() if r in self.old}
+        live = {frozen.values[t] for t, c in self.frozen.values.items() if c in kept}
+        nodes = {
+            frozen.values[t]: name for t in reversed(list(self.reading.origin)) if (name := self._node(t))
+        }
+        lines: dict[str, None] = {}
+        dear = {
+            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live
+        }
+        for cls, op in sorted(dear.items()):
+            lines[f"{nodes.get(cls, '?')}: {op} would be equal, but the graph costs less without it"] = None
+        live -= set(dear)
+        missed = near_misses(engine, frozen, live)
+        for miss in missed:
+            made = FUSED.get(miss.makes, miss.makes)
+            lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
+        for stop in stopped(engine, frozen, live, missed):
+            lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
+        return list(lines)
+
+    def _node(self, term: int) -> str:
+        """The node of the model that computes a term, or its value where nodes have no names."""
+        value = self.reading.origin[term][0]
+        node = value.producer()
+        return (node.name if node is not None and node.name else value.name) or ""
+
+    def _readable(self, text: str) -> str:
+        """Symbolic dimensions by their names in the model."""
+        names = {f"${k}": name for name, k in self.reading.terms.symbols.items()}
+
+        def name(found: re.Match[str]) -> str:
+            symbol = names.get(found[0], found[0])
+            return str(self.shapes.readable.get(symbol, symbol))
+
+        return re.sub(r"\$\d+", name, text)
+
+    def _inputs(self) -> Inputs:
+        sizes: dict[str, int] = {}
+
+        def size(dim: str) -> int:
+            for symbol in sorted(self.shapes.symbols(dim)):
+                sizes.setdefault(symbol, _SIZES[len(sizes) % len(_SIZES)])
+            try:
+                return max(self.shapes.evaluate(dim, sizes), 0)
+            except ValueError:
+                return sizes.setdefault(dim, _SIZES[len(sizes) % len(_SIZES)])
+
+        def constant(payload: int) -> Array | None:
+            tensor = self.reading.payloads.values[payload].const_value
+            if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGEST:
+                return None
+            array = np.asarray(tensor.numpy())
+            return array if array.dtype.isbuiltin == 1 else None
+
+        return Inputs(size, constant)

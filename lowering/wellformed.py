@@ -1,0 +1,152 @@
+"""What a ModelProto must be before anything else looks at it: the faults that onnx-ir and the readers would
+meet as a warning on stderr, as the second of two producers winning, or as a KeyError deep inside.
+
+Only operators of the default domain are held to their definition, and only where this onnx has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
+from onnx import numpy_helper
+
+from ..egraph.errors import ModelError
+
+#: Tensors up to this many elements are decoded to see whether they are whole.
+_SMALL = 4096
+
+
+def check(proto: onnx.ModelProto) -> None:
+    """Raises ModelError naming the node, value or tensor: a value that nothing produces, or two nodes do;
+    operands or attributes its operator does not have; a tensor without its elements; a name that is no text.
+    """
+    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    _Check(opset).graph(proto.graph, frozenset())
+    for function in proto.functions:
+        own = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
+        _Check(own).scope(function.input, (), function.node, function.output, frozenset())
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs inside a node."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+class _Check:
+    def __init__(self, opset: int) -> None:
+        self._opset = opset
+        self._schemas: dict[str, onnx.defs.OpSchema | None] = {}
+
+    def graph(self, graph: onnx.GraphProto, outer: frozenset[str]) -> None:
+        inputs = [v.name for v in graph.input]
+        stored = [t.name for t in graph.initializer]
+        if len(set(stored)) < len(stored):
+            raise ModelError(f"initializer {_twice(stored)!r} is given twice")
+        for tensor in graph.initializer:
+            _tensor(tensor, f"initializer {tensor.name!r}")
+        self.scope(inputs, set(stored) - set(inputs), graph.node, [v.name for v in graph.output], outer)
+
+    def scope(
+        self,
+        inputs: Iterable[str],
+        stored: Iterable[str],
+        nodes: Sequence[onnx.NodeProto],
+        outputs: Iterable[str],
+        outer: frozenset[str],
+    ) -> None:
+        defined = [*inputs, *stored, *(o for node in nodes for o in node.output if o)]
+        here = frozenset(defined)
+        if len(here) < len(defined):
+            raise ModelError(f"value {_twice(defined)!r} is produced twice")
+        for name in defined:
+            _text(name)
+        known = outer | here if outer else here
+        for node in nodes:
+            for text in (
+                node.name,
+                node.op_type,
+                node.domain,
+                node.overload,
+                *(a.name for a in node.attribute),
+            ):
+                _text(text)
+            for name in node.input:
+                if name and name not in known:
+                    raise ModelError(f"{_called(node)}: input {name!r} is produced by nothing")
+            self._node(node)
+            for body in bodies(node):
+                self.graph(body, known)
+        for name in outputs:
+            if name not in known:
+                raise ModelError(f"graph output {name!r} is produced by nothing")
+
+    def _node(self, node: onnx.NodeProto) -> None:
+        given = {a.name: a for a in node.attribute}
+        for name, a in given.items():
+            if not a.type:
+                raise ModelError(f"{_called(node)}: attribute {name!r} has no type")
+            if a.type == onnx.AttributeProto.TENSOR and not a.ref_attr_name:
+                _tensor(a.t, f"{_called(node)}: attribute {name!r}")
+        if node.domain not in ("", "ai.onnx") or (schema := self._schema(node.op_type)) is None:
+            return
+        if not schema.min_input <= len(node.input) <= schema.max_input:
+            raise ModelError(f"{_called(node)}: {len(node.input)} inputs are not what the operator takes")
+        if not schema.min_output <= len(node.output) <= schema.max_output:
+            raise ModelError(f"{_called(node)}: {len(node.output)} outputs are not what the operator has")
+        for name, wanted in schema.attributes.items():
+            found = given.get(name)
+            if found is None and wanted.required:
+                raise ModelError(f"{_called(node)}: attribute {name!r} is missing")
+            kind = str(wanted.type).rpartition(".")[2]
+            if found is not None and onnx.AttributeProto.AttributeType.Name(found.type) != kind:
+                raise ModelError(f"{_called(node)}: attribute {name!r} is not of type {kind}")
+
+    def _schema(self, op: str) -> onnx.defs.OpSchema | None:
+        if op not in self._schemas:
+            try:
+                self._schemas[op] = onnx.defs.get_schema(op, self._opset, "")
+            except onnx.defs.SchemaError:
+                self._schemas[op] = None  # an operator of onnxruntime in the default domain, or none
+        return self._schemas[op]
+
+
+def _tensor(tensor: onnx.TensorProto, what: str) -> None:
+    if not tensor.data_type or any(d < 0 for d in tensor.dims):
+        raise ModelError(f"{what}: a tensor of no type, or of a negative size")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return
+    if tensor.data_type == onnx.TensorProto.STRING:
+        if len(tensor.string_data) != math.prod(tensor.dims):
+            raise ModelError(f"{what}: {len(tensor.string_data)} strings are not what its dims say")
+    elif math.prod(tensor.dims) <= _SMALL:
+        try:
+            numpy_helper.to_array(tensor)
+        except Exception as error:  # numpy and onnx raise several kinds for a wrong number of bytes
+            reason = (str(error).splitlines() or [""])[0]
+            raise ModelError(f"{what}: the tensor cannot be decoded ({reason})") from error
+    elif tensor.ByteSize() < math.prod(tensor.dims) // 4:  # no element has less than two bits
+        raise ModelError(f"{what}: the tensor has fewer elements than its dims say")
+
+
+def _text(name: object) -> None:
+    if not isinstance(name, str):  # protobuf hands out the bytes of a string that is not UTF-8
+        raise ModelError(f"name {name!r} is not UTF-8")
+
+
+def _called(node: onnx.NodeProto) -> str:
+    return f"node {node.name!r} ({node.op_type})"
+
+
+def _twice(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("all names differ")

@@ -1,0 +1,103 @@
+"""Symbolic sizes: every simplification against plain integers, and what equations do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from onnx_egraph.lowering.dims import Dim, Dims
+
+WORLDS = [{"a": a, "b": b, "c": c} for a in (0, 1, 2, 7) for b in (0, 1, 3) for c in (1, 2, 12)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_arithmetic_agrees_with_integers(seed: int) -> None:
+    rng = random.Random(seed)
+    dims = Dims()
+    terms: list[tuple[Dim, list[int]]] = [
+        (dims.symbol(name), [world[name] for world in WORLDS]) for name in "abc"
+    ]
+    terms += [(number, [number] * len(WORLDS)) for number in (0, 1, 2, 3, -1)]
+    operations: dict[str, Callable[[int, int], int]] = {
+        "add": lambda x, y: x + y,
+        "sub": lambda x, y: x - y,
+        "mul": lambda x, y: x * y,
+        "max": max,
+        "min": min,
+        "floordiv": lambda x, y: x // y,
+    }
+    for _ in range(40):
+        name = rng.choice(list(operations))
+        (x, xs), (y, ys) = rng.choice(terms), rng.choice(terms)
+        if name == "floordiv" and min(ys) <= 0:
+            continue
+        numbers = [operations[name](p, q) for p, q in zip(xs, ys, strict=True)]
+        result: Dim = getattr(dims, name)(x, y)
+        assert [dims.evaluate(result, world) for world in WORLDS] == numbers, (seed, name, x, y, result)
+        if dims.nonnegative(result):
+            assert min(numbers) >= 0, (seed, result)
+        if dims.at_least(x, y):
+            assert all(p >= q for p, q in zip(xs, ys, strict=True)), (seed, x, y)
+        if dims.differ(x, y):
+            assert all(p != q for p, q in zip(xs, ys, strict=True)), (seed, x, y)
+        if max(map(abs, numbers)) < 2**40:
+            terms.append((result, numbers))
+
+
+def test_spelling_is_canonical() -> None:
+    dims = Dims()
+    a, b = dims.symbol("a"), dims.symbol("b")
+    assert dims.mul(dims.add(a, b), dims.add(b, a)) == "a*a + 2*a*b + b*b"
+    assert dims.sub(dims.add(a, b), a) == "b"
+    assert dims.floordiv(dims.mul(6, a, b), dims.mul(4, b)) == "floordiv(3*a, 2)"
+    assert dims.floordiv(dims.add(dims.mul(2, a), 3), 2) == "a + 1"
+    assert dims.max(0, dims.sub(a, 1)) == "max(0, a - 1)"
+    assert dims.max(a, dims.add(a, b), 0) == "a + b"
+
+
+def test_broadcast() -> None:
+    dims = Dims()
+    a, b = dims.symbol("a"), dims.symbol("b")
+    assert dims.broadcast(a, 1, a) == "a"
+    assert dims.broadcast(a, 4) == 4
+    assert dims.broadcast(3, 4) is None
+    both = dims.broadcast(b, a)
+    assert both == "broadcast(a, b)"
+    assert dims.broadcast(both, a) == both
+    assert dims.broadcast(dims.min(128, a), a) == "a"
+    assert dims.evaluate(both, {"a": 1, "b": 5}) == 5
+    with pytest.raises(ValueError, match="does not broadcast"):
+        dims.evaluate(both, {"a": 2, "b": 5})
+    with pytest.raises(KeyError):
+        dims.evaluate(both, {"a": 2})
+
+
+def test_equations_are_applied_everywhere() -> None:
+    dims = Dims()
+    batch, own, seq = dims.symbol("batch"), dims.symbol("batch@ids"), dims.symbol("seq")
+    both = dims.broadcast(batch, own)
+    heads = dims.floordiv(dims.mul(4, own), batch)
+    assert both is not None
+    dims.equate(dims.mul(2, own), dims.mul(2, batch))
+    assert dims.resolve(own) == "batch"
+    assert dims.resolve(both) == "batch"
+    assert dims.resolve(heads) == 4
+    # a*seq == b*seq says nothing of a and b while seq may be 0
+    p, q = dims.symbol("p"), dims.symbol("q")
+    dims.equate(dims.mul(p, seq), dims.mul(q, seq))
+    assert dims.resolve(q) == "q"
+    dims.mark_nonzero(seq)
+    dims.equate(dims.mul(p, seq), dims.mul(q, seq))
+    assert dims.resolve(q) == dims.resolve(p)
+
+
+def test_a_division_that_an_equation_makes_impossible_has_no_value() -> None:
+    dims = Dims()
+    a, b = dims.symbol("a"), dims.symbol("b")
+    quotient = dims.floordiv(a, b)
+    dims.equate(b, 0)
+    assert str(dims.resolve(quotient)).startswith("?")
+    with pytest.raises(ValueError, match="divides by zero"):
+        dims.evaluate(quotient, {"a": 1, "b": 0})

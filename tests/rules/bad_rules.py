@@ -1,0 +1,230 @@
+"""False rules, each with the check that must reject it. None may ever be accepted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnx_egraph.egraph.lang import (
+    Float,
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    at,
+    call,
+    cast,
+    concat,
+    count,
+    dim,
+    dtype,
+    eq,
+    is_const,
+    num,
+    rank,
+    real,
+    rule,
+    scalar,
+    slice_,
+    thin,
+    transpose,
+)  # fmt: skip
+from onnx_egraph.egraph.rule import Rule
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A rule, the check that rejects it, and a part of the problem's text."""
+
+    rule: Rule
+    check: str
+    says: str
+
+
+def _mean(x: Tensor, axis: int = -1) -> Tensor:
+    return call("ReduceMean", x, (axis,), 1)  # type: ignore[no-any-return]
+
+
+def _wide(x: Tensor, pairs: int) -> Tensor:
+    return call("Wide", x, pairs)  # type: ignore[no-any-return]
+
+
+def _rot(x: Tensor, pairs: int) -> Tensor:
+    return call("Rot", x, pairs)  # type: ignore[no-any-return]
+
+
+@rule(holds=dict(x="b s", y="b s"))
+def wrong_equation(x: Tensor, y: Tensor) -> Sides:
+    """x - y = y - x"""
+    return Sides(x - y, y - x)
+
+
+@rule(holds=dict(x="b s", c="=1"))
+def missing_guard(x: Tensor, c: Tensor) -> Sides:
+    """x * 1 = x, although c may have more axes than x"""
+    return Sides(x * c, x, when=[eq(scalar(c), real(1.0))])
+
+
+@rule(contract="reassociated", holds=dict(x="b m k", w="k n", s="1"))
+def missing_rank(x: Tensor, w: Tensor, s: Tensor) -> Sides:
+    """(s * x) @ w = s * (x @ w), although s may be a vector"""
+    return Sides((s * x) @ w, s * (x @ w), when=[])
+
+
+@rule(holds=dict(x="b s"))
+def never_fires(x: Tensor) -> Sides:
+    """-(-x) = x, asking for two ranks at once"""
+    minus = -x
+    return Sides(-minus, x, when=[eq(rank(x), 2), eq(rank(x), 3)])
+
+
+@rule(holds=dict(x="b s", c="b s"))
+def fires_on_constants_only(x: Tensor, c: Tensor) -> Sides:
+    """(x + c) - c = x, sampled with a c that is no constant"""
+    return Sides(call("Cast", x * c, 1), x * c, when=[is_const(c)])
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s h", e="=1e-5"))
+def dropped_epsilon(x: Tensor, e: Tensor, eps: Float) -> Sides:
+    """x / sqrt(mean(x*x) + eps) = rnorm(x, 0)"""
+    lhs = x / call("Sqrt", _mean(x * x) + e)
+    return Sides(lhs, call("RNorm", x, real(0.0)), when=[eq(scalar(e), eps), *thin(e, x, 0)])
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s h", e="=1e-5"))
+def epsilon_outside_the_root(x: Tensor, e: Tensor, eps: Float) -> Sides:
+    """x / (sqrt(mean(x*x)) + eps) = rnorm(x, eps)"""
+    lhs = x / (call("Sqrt", _mean(x * x)) + e)
+    return Sides(lhs, call("RNorm", x, eps), when=[eq(scalar(e), eps), *thin(e, x, 0)])
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s h"))
+def wrong_axis(x: Tensor) -> Sides:
+    """x - mean(x over -2) = centre(x)"""
+    return Sides(x - _mean(x, -2), call("Center", x))
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s h"))
+def mean_for_sum(x: Tensor) -> Sides:
+    """sum(x) = mean(x)"""
+    return Sides(call("ReduceSum", x, (-1,), 1), _mean(x))
+
+
+@rule(stage="marker", holds=dict(x="b s 2h"))
+def sign_flipped_in_the_turn(x: Tensor, h: Int) -> Sides:
+    """cat(x2, -x1) = rot(x)"""
+    return Sides(
+        concat([slice_(x, h, 2 * h), -slice_(x, 0, h)]), _rot(x, 0), when=[eq(dim(x, -1), num(2 * h))]
+    )
+
+
+@rule(stage="marker", holds=dict(x="b s 2h"))
+def halves_swapped_without_a_sign(x: Tensor, h: Int) -> Sides:
+    """cat(x2, x1) = rot(x)"""
+    return Sides(
+        concat([slice_(x, h, 2 * h), slice_(x, 0, h)]), _rot(x, 0), when=[eq(dim(x, -1), num(2 * h))]
+    )
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h"))
+def wide_of_different_halves(x: Tensor, y: Tensor) -> Sides:
+    """cat(x, y) = wide(x)"""
+    return Sides(concat([x, y]), _wide(x, 0))
+
+
+@rule(stage="marker", holds=dict(x="b s h"))
+def interleaved_for_halves(x: Tensor) -> Sides:
+    """cat(x, x) = every element twice"""
+    return Sides(concat([x, x]), _wide(x, 1))
+
+
+@rule(holds=dict(x="b s"))
+def narrowing_cast_dropped(x: Tensor) -> Sides:
+    """cast(cast(x, f16), f32) = x"""
+    return Sides(cast(cast(x, 10), 1), x, when=[eq(dtype(x), 1)])
+
+
+@rule(holds=dict(x="b s:float16"))
+def wrong_type_on_the_right(x: Tensor) -> Sides:
+    """cast(x, f32) = x"""
+    return Sides(cast(x, 1), x)
+
+
+@rule(holds=dict(x="b s"))
+def without_end(x: Tensor) -> Sides:
+    """unsqueeze(x) = squeeze(unsqueeze(unsqueeze(x))): true, but there is always one more"""
+    more = call("Unsqueeze", call("Unsqueeze", x, -1), -1)
+    return Sides(call("Unsqueeze", x, -1), call("Squeeze", more, -1))
+
+
+@rule(holds=dict(x="b n s", p=(1, 2, 0), q=(0, 2, 1)))
+def transposes_in_the_wrong_order(x: Tensor, p: Ints, q: Ints) -> Sides:
+    """transpose(transpose(x, p), q) = transpose(x, q[p])"""
+    both = Ints("vec-of", tuple(at(q, at(p, i)) for i in range(3)))
+    return Sides(transpose(transpose(x, p), q), transpose(x, both), when=[eq(count(p), 3), eq(count(q), 3)])
+
+
+@rule(holds=dict(x="b s"))
+def zero_times_anything(x: Tensor) -> Sides:
+    """x - x = x * 0: of a negative x that is -0.0"""
+    return Sides(x - x, x * call("FConst", 0.0, 1), when=[eq(dtype(x), 1)])
+
+
+@rule(holds=dict(x="b s"))
+def adding_zero(x: Tensor) -> Sides:
+    """x + 0 = x: wrong for -0.0, under a contract of equal bits"""
+    return Sides(x + call("FConst", 0.0, 1), x, when=[eq(dtype(x), 1)])
+
+
+@rule(contract="exact", holds=dict(x="b s", y="b s", z="b s"))
+def reassociated_called_exact(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    """(x + y) + z = x + (y + z), said to be exact"""
+    return Sides((x + y) + z, x + (y + z))
+
+
+@rule(holds=dict(x="b s h", t="ints b s h"), refuse=[dict(x="b s h", t="ints s b h")])
+def reshape_of_the_same_rank(x: Tensor, t: Tensor) -> Sides:
+    """reshape(x, t) = x for every t as long as the shape of x"""
+    same: Tensor = call("Reshape", x, t)
+    return Sides(same, x, when=[eq(rank(x), rank(same))])
+
+
+@rule(holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=1")])
+def refuses_what_holds(x: Tensor, c: Tensor) -> Sides:
+    """x * 1 = x, with one sample in both lists"""
+    return Sides(x * c, x, when=[eq(scalar(c), real(1.0)), *thin(c, x, 0)])
+
+
+@rule(holds=dict(x="1 s h", y="b s h"), refuse=[dict(x="b s h", y="s h")])
+def first_batch_row(x: Tensor, y: Tensor) -> Sides:
+    """x + y = squeeze(x) + y   where x has one batch row: true for y of rank 3 only"""
+    return Sides(x + y, call("Squeeze", x, -3) + y, when=[eq(dim(x, -3), num(1))])
+
+
+BAD: tuple[Bad, ...] = (
+    Bad(wrong_equation, "equal", "first difference"),
+    Bad(missing_guard, "equal", "shapes"),
+    Bad(missing_rank, "equal", "missing-rank"),
+    Bad(never_fires, "equal", "the guards held on none"),
+    Bad(never_fires, "fires", "no reading's guards hold"),
+    Bad(fires_on_constants_only, "fires", "does not fire in the e-graph"),
+    Bad(dropped_epsilon, "equal", "first difference"),
+    Bad(epsilon_outside_the_root, "equal", "first difference"),
+    Bad(wrong_axis, "equal", "first difference"),
+    Bad(mean_for_sum, "equal", "first difference"),
+    Bad(sign_flipped_in_the_turn, "equal", "first difference"),
+    Bad(halves_swapped_without_a_sign, "equal", "first difference"),
+    Bad(wide_of_different_halves, "equal", "first difference"),
+    Bad(interleaved_for_halves, "equal", "first difference"),
+    Bad(narrowing_cast_dropped, "equal", "first difference"),
+    Bad(wrong_type_on_the_right, "equal", "element types"),
+    Bad(wrong_type_on_the_right, "fires", "two facts contradict"),
+    Bad(without_end, "fires", "does not end"),
+    Bad(transposes_in_the_wrong_order, "equal", "shapes"),
+    Bad(zero_times_anything, "equal", "first difference"),
+    Bad(adding_zero, "equal", "left np.float32(0.0), right np.float32(-0.0)"),
+    Bad(reassociated_called_exact, "equal", "first difference"),
+    Bad(reshape_of_the_same_rank, "equal", "shapes"),
+    Bad(reshape_of_the_same_rank, "refuse", "two facts contradict"),
+    Bad(refuses_what_holds, "refuse", "fires on a sample it must refuse"),
+    Bad(first_batch_row, "equal", "shapes"),
+)

@@ -1,0 +1,216 @@
+"""Both sides of a rule as one ONNX model, printed by the emitters of the writer; markers are expanded by
+definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnx_egraph.egraph.dtypes import NAMES, code
+from onnx_egraph.egraph.lang import call, cast, concat, ints, reshape, slice_, transpose, unsqueeze
+from onnx_egraph.egraph.meaning import evaluate
+from onnx_egraph.egraph.ops import FLOAT, INT, INTS
+from onnx_egraph.egraph.term import Expr, Tensor
+from onnx_egraph.lowering.emit import EMITTERS
+
+OPSET = 23
+Env = Mapping[str, Any]
+Shape = tuple[int, ...]
+
+
+class Sheet:
+    """What an emitter needs of the writer, on a graph of its own."""
+
+    opset = OPSET
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.nodes: list[ir.Node] = []
+        self.constants: dict[Any, ir.Value] = {}
+        self.inputs = {n: _input(n, v) for n, v in env.items() if isinstance(v, np.ndarray | list)}
+        self._ranks: dict[int, int] = {}
+
+    def node(
+        self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
+        domain: str = "", outputs: int = 1,
+    ) -> Any:  # fmt: skip
+        made = [ir.Value(name=f"v{len(self.nodes)}_{i}") for i in range(outputs)]
+        attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]
+        self.nodes.append(ir.Node(domain, op, list(inputs), attrs, outputs=made, name=f"n{len(self.nodes)}"))
+        return made if outputs > 1 else made[0]
+
+    def ints(self, values: Sequence[int]) -> ir.Value:
+        return self._constant(np.asarray(list(values), np.int64))
+
+    def scalar(self, value: float | int, dtype: int) -> ir.Value:
+        return self._constant(np.asarray(value, NAMES[dtype]))
+
+    def rank(self, value: ir.Value) -> int:
+        return self._ranks[id(value)]
+
+    def _constant(self, array: np.ndarray) -> ir.Value:
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self.constants:
+            name = f"c{len(self.constants)}"
+            tensor = ir.tensor(array, name=name)
+            self.constants[key] = ir.Value(
+                name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape)
+            )
+        return self.constants[key]
+
+    def emit(self, e: Expr) -> Any:
+        """The value (or list of values) of a term."""
+        if e.head == "var":
+            return (
+                [self.inputs[e.args[0]]] if isinstance(self.env[e.args[0]], list) else self.inputs[e.args[0]]
+            )
+        if e.head == "Cons":
+            return [self.emit(e.args[0]), *self.emit(e.args[1])]
+        if e.head == "Nil":
+            return []
+        if e.head == "Absent":
+            return None
+        if e.head == "Out":
+            return self.emit(e.args[0])[e.args[1].value(self.env)]
+        assert e.op is not None
+        if e.op.marker:
+            return self.emit(definition(e, self.env))
+        attrs = tuple(
+            a.value(self.env) for a, s in zip(e.args, e.op.sorts, strict=True) if s in (INT, FLOAT, INTS)
+        )
+        ins = [self.emit(a) for a, s in zip(e.args, e.op.sorts, strict=True) if s not in (INT, FLOAT, INTS)]
+        for a, v in zip(e.args, ins, strict=False):
+            if isinstance(v, ir.Value):
+                self._ranks[id(v)] = np.ndim(evaluate(a, self.env))
+        return EMITTERS[e.head](self, ins, attrs)
+
+
+def _input(name: str, value: Any) -> ir.Value:
+    array = value[0] if isinstance(value, list) else value
+    return ir.Value(name=name, type=ir.TensorType(ir.DataType(code(array))), shape=ir.Shape(array.shape))
+
+
+def model(sides: Mapping[str, Expr], env: Env, like: np.ndarray) -> onnx.ModelProto:
+    """A model with one output per side, all of the type and rank of `like`; the tensors of `env` are its
+    inputs.
+    """
+    sheet = Sheet(env)
+    outputs = []
+    for name, side in sides.items():
+        made = sheet.node("Identity", [sheet.emit(side)])
+        made.name, made.type = name, ir.TensorType(ir.DataType(code(like)))
+        made.shape = ir.Shape([f"{name}{i}" for i in range(like.ndim)])
+        outputs.append(made)
+    graph = ir.Graph(
+        list(sheet.inputs.values()), outputs, nodes=sheet.nodes, initializers=list(sheet.constants.values()),
+        opset_imports={"": OPSET, "com.microsoft": 1}, name="sides",
+    )  # fmt: skip
+    return ir.to_proto(ir.Model(graph, ir_version=10))
+
+
+# ------------------------------------------------------------------------------------- definitions
+
+
+def definition(e: Expr, env: Env) -> Expr:
+    """A marker in terms that have an ONNX form, for operands of the shapes they have in `env`."""
+    return DEFINITIONS[e.head](env, *e.args)
+
+
+def _shape(x: Expr, env: Env) -> Shape:
+    return tuple(np.shape(evaluate(x, env)))
+
+
+def _number(value: float, x: Expr, env: Env) -> Tensor:
+    return call("FConst", float(value), code(evaluate(x, env)))  # type: ignore[no-any-return]
+
+
+def _wide(env: Env, x: Tensor, pairs: Expr) -> Expr:
+    if not pairs.value(env):
+        return concat([x, x])
+    shape = _shape(x, env)
+    return reshape(concat([unsqueeze(x, -1), unsqueeze(x, -1)]), ints(*shape[:-1], 2 * shape[-1]))
+
+
+def _rot(env: Env, x: Tensor, pairs: Expr) -> Expr:
+    shape = _shape(x, env)
+    h = shape[-1] // 2
+    if not pairs.value(env):
+        return concat([-slice_(x, h, 2 * h), slice_(x, 0, h)])
+    even, odd = slice_(x, 0, 2 * h - 1, step=2), slice_(x, 1, 2 * h, step=2)
+    return reshape(concat([unsqueeze(-odd, -1), unsqueeze(even, -1)]), ints(*shape))
+
+
+def _rope(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr) -> Expr:
+    return x * call("Wide", c, pairs) + call("Rot", x, pairs) * call("Wide", s, pairs)
+
+
+def _rope_rows(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr, layout: Expr, width: Expr) -> Expr:
+    axis, size, r = -2 if layout.value(env) else -3, _shape(x, env)[-1], width.value(env)
+    turned = call("Rope", slice_(x, 0, r) if r else x, unsqueeze(c, axis), unsqueeze(s, axis), pairs)
+    return concat([turned, slice_(x, r, size)]) if r and r < size else turned  # type: ignore[no-any-return]
+
+
+def _mean(x: Tensor) -> Tensor:
+    return call("ReduceMean", x, (-1,), 1)  # type: ignore[no-any-return]
+
+
+def _rnorm(env: Env, x: Tensor, eps: Expr) -> Expr:
+    kind = code(evaluate(x, env))
+    y = cast(x, 1) if kind == 10 else x
+    root: Tensor = call("Sqrt", _mean(y * y) + _number(eps.value(env), y, env))
+    return cast(y / root, kind) if kind == 10 else y / root
+
+
+def _erf_plus(env: Env, x: Tensor) -> Expr:
+    return call("Erf", x * _number(0.5**0.5, x, env)) + _number(1, x, env)  # type: ignore[no-any-return]
+
+
+def _tanh_plus(env: Env, x: Tensor) -> Expr:
+    inner = x + _number(0.044715, x, env) * (x * (x * x))
+    return call("Tanh", inner * _number((2 / np.pi) ** 0.5, x, env)) + _number(1, x, env)
+
+
+def _scores(env: Env, q: Tensor, k: Tensor, s: Expr) -> Expr:
+    return (q @ transpose(k, (0, 1, 3, 2))) * _number(s.value(env), q, env)
+
+
+def _biased(env: Env, q: Tensor, k: Tensor, m: Tensor, s: Expr, cap: Expr) -> Expr:
+    scores: Tensor = call("Scores", q, k, s)
+    if cap.value(env):
+        c = _number(cap.value(env), q, env)
+        scores = call("Tanh", scores / c) * c
+    return scores if m.head == "Absent" else scores + m
+
+
+def _safe_softmax(env: Env, x: Tensor, guard: Expr) -> Expr:
+    p: Tensor = call("Softmax", x, -1)
+    return call("Where", call("IsNaN", p), _number(0, x, env), p) if guard.value(env) else p
+
+
+def _repeat(env: Env, x: Tensor, n: Expr) -> Expr:
+    b, h, t, d = _shape(x, env)
+    return reshape(
+        call("Expand", unsqueeze(x, -3), ints(b, h, n.value(env), t, d)), ints(b, h * n.value(env), t, d)
+    )
+
+
+def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Expr, guard: Expr) -> Expr:
+    groups = _shape(q, env)[1] // _shape(k, env)[1]
+    if groups > 1:
+        k, v = call("RepeatKV", k, groups), call("RepeatKV", v, groups)
+    return call("SafeSoftmax", call("Biased", q, k, m, s, cap), guard) @ v  # type: ignore[no-any-return]
+
+
+DEFINITIONS: dict[str, Callable[..., Expr]] = {
+    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm, "ErfPlus": _erf_plus,
+    "TanhPlus": _tanh_plus, "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
+    "RepeatKV": _repeat, "Sdpa": _sdpa,
+    "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
+    "Center": lambda env, x: x - _mean(x),
+    "DimT": lambda env, d: ints(int(d.value(env))),
+}  # fmt: skip

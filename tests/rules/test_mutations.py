@@ -1,0 +1,90 @@
+"""The samples of every rule notice when the rule is made false: a guard dropped, a sign, an axis, a number
+changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+import pytest
+
+from onnx_egraph.egraph.errors import RuleError
+from onnx_egraph.egraph.soundness import Checker
+from onnx_egraph.rules import ALL
+
+from .mutants import Mutant, changed_sides, dropped_guards
+
+_COUNT = "follows from the other sizes, because a reshape keeps the number of elements"
+_TYPED = "operands of one operator have one element type: said for terms whose type is not known yet"
+
+#: Guards, as patterns over ids, that follow from the rest wherever the left side is well-formed; and why.
+REDUNDANT: dict[str, str] = {
+    "*-without 1 <= (rank *)": "rank 0 is the rule's other reading: the two do not overlap",
+    "transpose-transpose-without (vec-length ?) = n": "either of the two lengths tells the rank of x",
+    "reshape-nothing-without (dim (Reshape x t) -?) = *": _COUNT,
+    "wide-repeat-without (rank x) = n": "the ranks of both reshaped values tell it",
+    "wide-repeat-without (rank (Expand *": _COUNT,
+    "wide-repeat-without (dim (Expand *) -2) = *": _COUNT,
+    "wide-repeat-without (dim (Reshape *) -1) = 2 [*] h": _COUNT,
+    "wide-stack-without (dim *": _COUNT,
+    "wide-mul-without (dim x -1) = (dim y -1)": "two even last axes broadcast only if they are equal",
+    "wide-squeeze-without a != -1": "the last axis has an even size, so it cannot be squeezed",
+    "rot-pairs-without (dim (Reshape *": _COUNT,
+    "rope-pairs-without (dim x -1) = 2 [*] h": _COUNT,
+    "rope-pairs-without (dim (Reshape *": _COUNT,
+    "rope-rows-b??h-without (dim c -4) = (dim d -4)": "one may be 1; it keeps both caches of one shape",
+    "rms-norm*-without (dtype w) = *": _TYPED,
+    "layer-norm-without (dtype b) = (dtype x)": _TYPED,
+}
+#: Changes, as patterns over ids, that leave the law true; and why.
+EQUIVALENT: dict[str, str] = {
+    "ms-rope*-rows-the next axis*": "axes 0 and -1 of a vector are the same",
+}
+
+
+def caught(m: Mutant) -> list[str]:
+    """The first problems found with a mutant, by the cheapest check that sees it."""
+    checker = Checker(m.rule, samples=40, obligations=m.original)
+    try:
+        return (
+            checker.closed()
+            or checker.equal()
+            or checker.refuse()
+            or checker.withheld()
+            or checker.symbolic()
+            or checker.fires()
+        )
+    except RuleError as error:  # nothing binds a variable
+        return [str(error)]
+
+
+def listed(m: Mutant, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(m.id, p) for p in patterns)
+
+
+GUARDS = [m for rule in ALL for m in dropped_guards(rule)]
+SIDES = [m for rule in ALL for m in changed_sides(rule)]
+
+
+@pytest.mark.parametrize("mutant", [m for m in GUARDS if not listed(m, REDUNDANT)], ids=lambda m: m.id)
+def test_a_dropped_guard_is_noticed(mutant: Mutant) -> None:
+    assert caught(mutant)
+
+
+@pytest.mark.parametrize("mutant", [m for m in SIDES if not listed(m, EQUIVALENT)], ids=lambda m: m.id)
+def test_a_changed_side_is_noticed(mutant: Mutant) -> None:
+    assert caught(mutant)
+
+
+@pytest.mark.parametrize("pattern", [*REDUNDANT, *EQUIVALENT])
+def test_the_lists_name_mutants_that_exist(pattern: str) -> None:
+    assert any(listed(m, [pattern]) for m in [*GUARDS, *SIDES])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "mutant", [m for m in [*GUARDS, *SIDES] if listed(m, [*REDUNDANT, *EQUIVALENT])], ids=lambda m: m.id
+)
+def test_a_listed_mutant_is_true(mutant: Mutant) -> None:
+    assert not Checker(mutant.rule, samples=2000, obligations=mutant.original).equal()

@@ -1,0 +1,97 @@
+"""Both sides of every rule in onnxruntime, optimisations off: valid models, equal numbers, the numbers
+numpy gives.
+
+`exact` rules give equal bits on both sides; the others, and every side against numpy, stay within
+8 eps sqrt(n) max|ref| of the left side in float64, plus four times what numpy's own left side is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from onnx_egraph.egraph.dtypes import eps
+from onnx_egraph.egraph.meaning import IllFormed, differs, evaluate, first_difference
+from onnx_egraph.egraph.ops import OPS
+from onnx_egraph.egraph.rule import Rule, Sides
+from onnx_egraph.egraph.sample import Sample, draw
+from onnx_egraph.egraph.soundness import bind
+from onnx_egraph.rules import ALL
+
+from .printing import DEFINITIONS, model
+
+
+def run(proto: onnx.ModelProto, env: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    given = {n: v[0] if isinstance(v, list) else v for n, v in env.items()}
+    names = [i.name for i in session.get_inputs()]
+    return dict(
+        zip(
+            [o.name for o in session.get_outputs()],
+            session.run(None, {n: given[n] for n in names}),
+            strict=True,
+        )
+    )
+
+
+def draws(rule: Rule) -> Iterator[tuple[str, Sides, dict[str, Any]]]:
+    """Readings that hold, on dims that differ and on random ones (with ones among them)."""
+    for i, entry in enumerate(rule.holds):
+        sample = Sample(entry, rule.variables)
+        for seed in range(3):
+            rng = np.random.default_rng([seed, i])
+            drawn = draw(sample, sample.random(rng) if seed else sample.distinct(), rng)
+            for s in rule.sides:
+                try:
+                    env, failing = bind(s, drawn.env, drawn.letters)
+                    evaluate(s.lhs, env)
+                except (IllFormed, KeyError):
+                    continue
+                if not failing:
+                    yield f"holds[{i}], seed {seed}: {drawn}", s, env
+
+
+def close(x: np.ndarray, sides: Sides, env: Mapping[str, Any]) -> str:
+    """Why x is not the left side of the rule, "" if it is within the tolerance."""
+    left = evaluate(sides.lhs, env)
+    if x.dtype.kind != "f":
+        return differs(x, left)
+    ref = evaluate(sides.lhs, env, wide=True)
+    if x.shape != left.shape or x.dtype != left.dtype:
+        return f"{x.dtype}{x.shape} for {left.dtype}{left.shape}"
+    longest = max(max(v.shape, default=1) for v in env.values() if isinstance(v, np.ndarray))
+    usable = np.isfinite(ref) & np.isfinite(left)
+    if not usable.any():
+        return ""
+    off = np.abs(left.astype(np.float64) - ref)[usable].max()
+    bound = 4 * off + 8 * eps(str(x.dtype)) * longest**0.5 * np.abs(ref)[usable].max()
+    return first_difference(~usable | (np.abs(x.astype(np.float64) - ref) <= bound), left, x)
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda r: r.name)
+def test_both_sides_in_onnxruntime(rule: Rule) -> None:
+    checked = 0
+    for case, sides, env in draws(rule):
+        like = evaluate(sides.lhs, env)
+        proto = model({"left": sides.lhs, "right": sides.rhs}, env, like)
+        onnx.checker.check_model(proto, full_check=True)
+        got = run(proto, env)
+        if rule.contract == "exact":
+            assert not differs(got["left"], got["right"]), f"{rule.name}: {case}"
+        for side, value in got.items():
+            assert not (text := close(value, sides, env)), f"{rule.name}, {side} side: {case}: {text}"
+        checked += 1
+    assert checked
+
+
+def test_every_marker_is_defined() -> None:
+    assert {o.name for o in OPS.values() if o.marker} <= set(DEFINITIONS)
