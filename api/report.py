@@ -54,7 +54,8 @@ class Report:
         for op, n in self.counts().items():
             lines.append(f"fused: {n} x {op}")
             seen: Counter[tuple[str, ...]] = Counter(f.rules for f in self.fused if f.op == op)
-            lines += [f"    {k} by {', '.join(rules)}" for rules, k in sorted(seen.items(), key=lambda i: (-i[1], i[0]))]
+            often = sorted(seen.items(), key=lambda i: (-i[1], i[0]))
+            lines += [f"    {k} by {', '.join(rules)}" for rules, k in often]
         lines += [f"not fused: {m}" for m in self.missed]
         lines += [f"dropped: {d}" for d in self.dropped]
         if self.cost_before:

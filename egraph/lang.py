@@ -158,7 +158,8 @@ def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
         return True
 
     names = start.variables() | end.variables() | step.variables() | c.variables()
-    return Guard(f"(irange {c.text()} {start.text()} {end.text()} {step.text()})", test, names, f"{c.text()} is a range")
+    fact = f"(irange {c.text()} {start.text()} {end.text()} {step.text()})"
+    return Guard(fact, test, names, f"{c.text()} is a range")
 
 
 def lowest(c: Expr) -> Guard:
@@ -166,7 +167,8 @@ def lowest(c: Expr) -> Guard:
 
     def test(env: dict[str, Any]) -> bool:
         x = _array(c, env)
-        return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= (-6e4 if x.dtype == np.float16 else -1e30))
+        least = -6e4 if x.dtype == np.float16 else -1e30
+        return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= least)
 
     return Guard(f"(lowest {c.text()})", test, c.variables(), f"{c.text()} masks")
 
@@ -198,8 +200,9 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange", "at", "call", "cast",
-    "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length", "lift", "lowest", "load_egglog", "lt",
-    "ne", "near", "num", "operator", "rank", "real", "reshape", "rule", "scalar", "select", "size", "size_known", "slice_",
-    "supported", "symbolic", "thin", "transpose", "unsqueeze", "variable", "visible",
+    "DIM", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange", "at",
+    "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length",
+    "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape", "rule",
+    "scalar", "select", "size", "size_known", "slice_", "supported", "symbolic", "thin", "transpose", "unsqueeze",
+    "variable", "visible",
 ]  # fmt: skip

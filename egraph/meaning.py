@@ -76,6 +76,24 @@ def apply(op: Op, args: list[Any], *, wide: bool = False) -> Any:
     return _widened(np.asarray(value)) if wide else np.asarray(value)
 
 
+def outside(e: Expr, env: Env) -> bool:
+    """Whether e holds what a rule may exclude by `assumes`: an attention of operands of different batch sizes."""
+    for q, k, v, m in (t.args[:4] for t in e.subterms() if t.head == "Sdpa"):
+        batch = evaluate(q, env).shape[0]
+        mask = evaluate(m, env)
+        if any(evaluate(t, env).shape[0] != batch for t in (k, v)):
+            return True
+        if mask is not None and mask.ndim == 4 and mask.shape[0] not in (1, batch):
+            return True
+    return False
+
+
+def largest(e: Expr, env: Env) -> float:
+    """The largest finite magnitude among the values of e and its subterms."""
+    values = [np.asarray(evaluate(t, env)) for t in e.subterms() if t.sort == TENSOR]
+    return max(float(np.abs(v[np.isfinite(v)]).max(initial=0)) for v in values if v.dtype.kind == "f")
+
+
 def _widened(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
@@ -94,9 +112,7 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
         x, axis, start, end, step = args
         if not -x.ndim <= axis < 0 or not 0 <= start <= end <= x.shape[axis] or step < 1:
             raise IllFormed(f"slice {start}:{end}:{step} of {x.shape} at {axis}")
-    if op.name == "Split" and sum(args[2]) != (
-        args[0].shape[args[1]] if -args[0].ndim <= args[1] < 0 else -1
-    ):
+    if op.name == "Split" and sum(args[2]) != (args[0].shape[args[1]] if -args[0].ndim <= args[1] < 0 else -1):
         raise IllFormed(f"split of {args[0].shape} into {args[2]}")
     if op.name == "Reshape" and -1 not in args[1] and args[0].size == 0:
         raise IllFormed("reshape of an empty tensor")
@@ -166,19 +182,13 @@ def _computable(r: Row, ops: Mapping[str, Op]) -> bool:
     return op.numpy is not None and len(op.sorts) == len(r.children) + len(r.attrs)
 
 
-def _row(
-    r: Row, first: Mapping[int, Any], leaves: Mapping[int, np.ndarray], ops: Mapping[str, Op], wide: bool
-) -> Any:
+def _row(r: Row, first: Mapping[int, Any], leaves: Mapping[int, np.ndarray], ops: Mapping[str, Op], wide: bool) -> Any:
     if r.op in ("Input", "Const"):
         leaf = leaves[r.attrs[0]]
         return _widened(leaf) if wide else leaf
     op, children, attrs = ops[r.op], iter(r.children), iter(r.attrs)
     args = [
-        first[next(children)]
-        if s in (TENSOR, LIST, NODE)
-        else tuple(next(attrs))
-        if s == INTS
-        else next(attrs)
+        first[next(children)] if s in (TENSOR, LIST, NODE) else tuple(next(attrs)) if s == INTS else next(attrs)
         for s in op.sorts
     ]
     return apply(op, args, wide=wide)
@@ -213,4 +223,6 @@ __all__ = [
     "evaluate",
     "evaluate_classes",
     "first_difference",
+    "largest",
+    "outside",
 ]

@@ -109,12 +109,12 @@ def _quiet(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def widen(x: np.ndarray, pairs: int) -> np.ndarray:
-    """[..., h] -> [..., 2h]: pairs=0 cat(x, x) (rotate-half tables), pairs=1 each element twice (interleaved tables)."""
+    """[..., h] -> [..., 2h]: pairs=0 cat(x, x) (rotate-half tables), pairs=1 each element twice (interleaved)."""
     return np.repeat(x, 2, axis=-1) if pairs else np.concatenate([x, x], axis=-1)
 
 
 def rotate(x: np.ndarray, pairs: int) -> np.ndarray:
-    """[..., 2h] -> [..., 2h], a quarter turn of each pair: pairs=0 cat(-x2, x1) of the halves, pairs=1 of (even, odd)."""
+    """[..., 2h] -> [..., 2h], a quarter turn of each pair: pairs=0 cat(-x2, x1) of halves, pairs=1 of (even, odd)."""
     if pairs:
         return np.stack([-x[..., 1::2], x[..., 0::2]], axis=-1).reshape(x.shape)
     h = x.shape[-1] // 2
@@ -186,15 +186,16 @@ def sdpa(
 def onnx_attention(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float
 ) -> np.ndarray:
-    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, which a guarded softmax does too."""
+    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, as from a guarded softmax."""
     return sdpa(q, k, v, mask, scale, cap, 1)
 
 
 def ms_mha(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, heads: int, scale: float
 ) -> np.ndarray:
-    """com.microsoft MultiHeadAttention. q [B,S,N*H]; k, v [B,T,N*H] or both [B,N,T,H]; mask [B or 1,N or 1,S,T] is added.
+    """com.microsoft MultiHeadAttention; the mask is added.
 
+    q [B,S,N*H]; k, v [B,T,N*H] or both [B,N,T,H]; mask [B or 1,N or 1,S,T].
     Returns [B,S,N*Hv]; H and Hv may differ in the 3-D form only.
     """
     split = [t if t.ndim == 4 else t.reshape(*t.shape[:2], heads, -1).transpose(0, 2, 1, 3) for t in (q, k, v)]
@@ -209,10 +210,11 @@ def ms_gqa(
 ) -> list[np.ndarray]:  # fmt: skip
     """com.microsoft GroupQueryAttention, causal=0, growing past, with norms of q and k and the rotation inside.
 
-    q [B,S,N*H]; k, v [B,S,KV*H]; past [B,KV,P,H]; cos, sin [L,H/2] with L >= P+S; ids [B,S]; bias [B or 1,N or 1,S,P+S];
-    weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
+    q [B,S,N*H]; k, v [B,S,KV*H]; past [B,KV,P,H]; cos, sin [L,H/2] with L >= P+S; ids [B,S];
+    bias [B or 1,N or 1,S,P+S]; weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
     """
-    assert int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0] and (seqlens + 1 == int(total)).all()
+    assert int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0]
+    assert (seqlens + 1 == int(total)).all()
     heads = [
         t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3)
         for t, n in ((q, num_heads), (k, kv_num_heads), (v, kv_num_heads))
@@ -252,7 +254,7 @@ def _layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.n
 
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
     y = x.astype(np.float64)
-    return (0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))).astype(x.dtype)
+    return np.asarray(0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))).astype(x.dtype)
 
 
 def _tanh_plus(x: np.ndarray) -> np.ndarray:
@@ -290,10 +292,11 @@ def _table() -> Mapping[str, Op]:
     op("OpN", "payload:i64 ins:TL", None, out=NODE, dtype="")
     op("Out", "node:Nd index:i64", lambda n, i: n[i], dtype="")
     # Elementwise.
-    for name, f in {
-        "Neg": np.negative, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Cos": np.cos, "Sin": np.sin, "Tanh": np.tanh,
-        "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Erf": _erf, "Sigmoid": _sigmoid,
-    }.items():  # fmt: skip
+    unary: Mapping[str, Callable[..., Any]] = {
+        "Neg": np.negative, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Cos": np.cos, "Sin": np.sin,
+        "Tanh": np.tanh, "Exp": np.exp, "Log": np.log, "Abs": np.abs, "Erf": _erf, "Sigmoid": _sigmoid,
+    }  # fmt: skip
+    for name, f in unary.items():
         op(name, "x", _quiet(f), "same")
     op("Not", "x", np.logical_not, "same")
     op("IsNaN", "x", np.isnan, "same", dtype="bool")
@@ -341,10 +344,16 @@ def _table() -> Mapping[str, Op]:
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
     )  # fmt: skip
     op("Scores", "q k scale:f64", scores, "scores", marker=True, doc="scale * q @ k^T over [B,N,S,H] and [B,N,T,H]")
-    op("Biased", "q k mask scale:f64 cap:f64", biased, "scores", marker=True, doc="scores, soft cap (0: none), mask added")
+    op(
+        "Biased", "q k mask scale:f64 cap:f64", biased, "scores", marker=True,
+        doc="scores, soft cap (0: none), mask added",
+    )  # fmt: skip
     op("SafeSoftmax", "x guard:i64", safe_softmax, "same", marker=True, doc="softmax; guard 1: rows of NaN become 0")
     op("RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), marker=True, doc="each head, times in a row")
-    op("Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, "sdpa", marker=True, doc="attention on BNSH, KV may be grouped")
+    op(
+        "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, "sdpa", marker=True,
+        doc="attention on BNSH, KV may be grouped",
+    )  # fmt: skip
     op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)
     op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)

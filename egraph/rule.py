@@ -23,7 +23,8 @@ STAGES = ("normal", "marker", "fuse", "target")
 class Guard:
     """A side condition on facts.
 
-    `text` is an egglog fact; `test` evaluates it on arrays, may bind a free variable in `env`, and says whether it holds.
+    `text` is an egglog fact; `test` evaluates it on arrays, may bind a free variable in `env`, and says whether it
+    holds.
     """
 
     text: str
@@ -105,7 +106,9 @@ def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> st
     atoms, sums, root, names = flatten(s.lhs)
     facts = [*atoms, *(named(g.text, names) for i, g in enumerate(s.when) if i != drop), *sums]
     stated = " ".join(f"(union {a.text()} {b.text()})" for a, b in s.states)
-    done = f"(subsume {next(a for a in atoms if a.startswith(f'(= {root} '))[len(root) + 4 : -1]})" if s.replaces else ""
+    done = ""
+    if s.replaces:
+        done = f"(subsume {next(a for a in atoms if a.startswith(f'(= {root} '))[len(root) + 4 : -1]})"
     action = " ".join(filter(None, [f"(union {root} {s.rhs.text()})", stated, done, mark.replace("$root", root)]))
     return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
 
@@ -327,9 +330,9 @@ def load_egglog(text: str, *, stage: str = "fuse", terms: Iterable[Op] = ()) -> 
     """Rules in plain egglog text: `(rewrite ...)` and `(rule ...)` forms over the constructors of the term table.
 
     `terms` are the caller's own, made by `operator`, that the text uses. A form runs in `stage` unless it names a
-    ruleset. The result is one Rule, named by a first line `; name: ...`; its law is `; law: ...`. Numeric samples cannot
-    be given in text: the law is checked by `verify` and by explanations only. Raises RuleError if name or law is
-    missing or the text cannot be parsed; names in it are checked when an e-graph is made.
+    ruleset. The result is one Rule, named by a first line `; name: ...`; its law is `; law: ...`. Numeric samples
+    cannot be given in text: the law is checked by `verify` and by explanations only. Raises RuleError if name or law
+    is missing or the text cannot be parsed; names in it are checked when an e-graph is made.
     """
     if stage not in STAGES:
         raise RuleError(f"stage is one of {STAGES}; got {stage!r}")

@@ -3,13 +3,15 @@
 A sample gives one text per tensor variable, and numbers or tuples for the attribute variables that no guard
 binds:
 
-    "b n s 2h"       shape; a letter is one number in the whole sample, "2h" is twice it, "b*n" a product
+    "b n s 2h"       shape; a letter is one number in the whole sample, "2h" is twice it, "b*n" a product,
+                     "t+1" one more
     "" / "b s:int64" rank 0; element type after a colon (default float32)
     "positive b s"   values above zero
     "=1e-6"          a constant of rank 0 with this value; "=2:1" of shape [1], "=1:1 1 1", "=2:float16"
     "ints b s 2h"    the constant int64 vector of these numbers
     "ids 5 b s"      int64 indices in [0, 5), of shape [b, s]
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
+    "causal 3 3"     a constant mask that hides all columns after the row's own
     "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
 
 An attribute variable with the name of a letter is that number, where nothing else binds it. A variable of
@@ -22,16 +24,25 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .errors import RuleError
 from .ops import LIST, TENSOR
 
-Token = tuple[int, str]  # a factor and the letters it is multiplied with, or a number and ""
-_WORD = re.compile(r"(?:(\d+)\*?)?([a-z](?:\*[a-z])*)|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1")
+
+class Token(NamedTuple):
+    """A size: a factor times letters plus a number; without letters the factor itself."""
+
+    factor: int
+    letters: str = ""
+    plus: int = 0
+
+
+_ZERO = Token(0)
+_WORD = re.compile(r"(?:(\d+)\*?)?([a-z](?:\*[a-z])*)(?:\+(\d+))?|(-?\d+)")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "causal")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -43,11 +54,11 @@ class Spec:
     dims: tuple[Token, ...]
     dtype: str
     value: float = 0.0
-    high: Token = (0, "")
+    high: Token = _ZERO
 
     @property
     def constant(self) -> bool:
-        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1")
+        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "causal")
 
 
 def parse(text: str) -> Spec:
@@ -74,9 +85,9 @@ def _tokens(text: str) -> tuple[Token, ...]:
         m = _WORD.fullmatch(word)
         if m is None:
             raise RuleError(
-                f"{word!r} in the sample {text!r} is no dimension: write a number, a letter, 2h or b*n"
+                f"{word!r} in the sample {text!r} is no dimension: write a number, a letter, 2h, b*n or t+1"
             )
-        found.append((int(m[3]), "") if m[3] else (int(m[1] or 1), m[2].replace("*", "")))
+        found.append(Token(int(m[4])) if m[4] else Token(int(m[1] or 1), m[2].replace("*", ""), int(m[3] or 0)))
     return tuple(found)
 
 
@@ -98,8 +109,8 @@ class Sample:
         missing = {n for n, s in sorts.items() if s in (TENSOR, LIST)} - set(self.tensors)
         if missing:
             raise RuleError(f"the sample gives no shape for {sorted(missing)[0]!r}")
-        self.letters = tuple(sorted({c for t in self._all_tokens() for c in t[1]}))
-        self.numbers = {t[0] for t in self._all_tokens() if not t[1]}
+        self.letters = tuple(sorted({c for t in self._all_tokens() for c in t.letters}))
+        self.numbers = {t.factor for t in self._all_tokens() if not t.letters}
 
     def _all_tokens(self) -> Iterator[Token]:
         for spec in self.tensors.values():
@@ -135,9 +146,7 @@ class Drawn:
             if isinstance(value, list):
                 value = value[0]
             if isinstance(value, np.ndarray):
-                flat = (
-                    f"={value.reshape(-1).tolist()}" if self.specs[name].constant and value.size < 9 else ""
-                )
+                flat = f"={value.reshape(-1).tolist()}" if self.specs[name].constant and value.size < 9 else ""
                 parts.append(f"{name}{flat}: {value.dtype}{list(value.shape)}")
             else:
                 parts.append(f"{name}={value}")
@@ -145,7 +154,7 @@ class Drawn:
 
 
 def number(token: Token, letters: Mapping[str, int]) -> int:
-    return token[0] * math.prod(letters[c] for c in token[1])
+    return token.factor * math.prod(letters[c] for c in token.letters) + token.plus
 
 
 def draw(
@@ -162,14 +171,14 @@ def draw(
     return Drawn(env, chosen, dict(letters))
 
 
-def _array(
-    spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: bool
-) -> np.ndarray:
+def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: bool) -> np.ndarray:
     shape = tuple(number(t, letters) for t in spec.dims)
     if spec.kind in ("ints", "ids="):
         return np.asarray(shape, np.int64)
     if spec.kind == "ids":
         return rng.integers(0, number(spec.high, letters), shape)
+    if spec.kind == "causal":
+        return np.triu(np.full(shape, np.finfo(spec.dtype).min), 1).astype(spec.dtype)
     if spec.kind == "const":
         return np.full(shape, spec.value, spec.dtype)
     dtype = np.dtype(spec.dtype)
@@ -187,9 +196,7 @@ def _array(
         x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([half, half], axis=-1)
     elif special and spec.kind == "normal":
         x = x.astype(dtype)
-        return _put(
-            x, (*_SPECIAL, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max)), rng
-        )
+        return _put(x, (*_SPECIAL, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max)), rng)
     return x.astype(dtype)
 
 
@@ -202,30 +209,31 @@ def _put(x: np.ndarray, values: Sequence[float], rng: np.random.Generator) -> np
 
 
 def disturb(sample: Sample, letters: Mapping[str, int], rng: np.random.Generator) -> dict[str, Spec]:
-    """The sample's tensors with one or two of them changed: a dimension, the rank, the type, a constant."""
+    """The sample's tensors with one or two of them changed: a size, the rank, a constant; or all types."""
     specs = dict(sample.tensors)
-    names = list(specs)
-    for name in rng.choice(names, size=min(len(names), int(rng.integers(1, 3))), replace=False):
+    if rng.random() < 0.15:
+        masked = any(s.kind == "causal" for s in specs.values())
+        kind = str(rng.choice(["float16", "float32", "float64", *([] if masked else ["int64", "int32"])]))
+        return {n: replace(s, dtype=kind) if s.dtype.startswith("float") else s for n, s in specs.items()}
+    for name in rng.choice(list(specs), size=min(len(specs), int(rng.integers(1, 3))), replace=False):
         specs[name] = _disturbed(specs[name], letters, rng)
     return specs
 
 
 def _disturbed(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator) -> Spec:
-    dims = [(number(t, letters), "") for t in spec.dims]
+    dims = [Token(number(t, letters)) for t in spec.dims]
     if spec.kind == "const":
         if rng.random() < 0.5:
             return replace(spec, value=spec.value * float(rng.choice([-1.0, 0.5, 1.25, 2.0])))
-        return replace(spec, dims=((1, ""),) * int(rng.integers(0, 5)))
-    some = [1, 2, 3, *letters.values(), *(n for n, _ in dims)]
-    kind = int(rng.integers(0, 7))
-    if kind == 0 and spec.dtype.startswith("float") and not spec.constant:
-        return replace(spec, dtype=str(rng.choice(["float16", "float32", "float64", "int64", "int32"])))
-    if kind == 1 and dims:
+        return replace(spec, dims=(Token(1),) * int(rng.integers(0, 5)))
+    some = [1, 2, 3, *letters.values(), *(t.factor for t in dims)]
+    kind = int(rng.integers(0, 6))
+    if kind == 0 and dims:
         return replace(spec, dims=tuple(dims[1:]))
-    if kind == 2:
-        return replace(spec, dims=((int(rng.choice(some)), ""), *dims))
-    if kind == 3 and len(dims) > 1:
+    if kind == 1:
+        return replace(spec, dims=(Token(int(rng.choice(some))), *dims))
+    if kind == 2 and len(dims) > 1:
         return replace(spec, dims=tuple(dims[i] for i in rng.permutation(len(dims))))
     if dims:
-        dims[int(rng.integers(0, len(dims)))] = (int(rng.choice(some)), "")
+        dims[int(rng.integers(0, len(dims)))] = Token(int(rng.choice(some)))
     return replace(spec, dims=tuple(dims))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from .errors import RuleError
 from .ops import DIM, FLOAT, INT, INTS, LIST, OPS, TENSOR, Op
 
 Env = Mapping[str, Any]
 
-_ARITH = {
+_ARITH: Mapping[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "/": lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else a / b,
     "%": lambda a, b: a % b, "min": min, "max": max, "abs": abs,
@@ -147,32 +147,32 @@ class Ints(Expr):
 class _Number(Expr):
     __slots__ = ()
 
-    def _bin(self, op: str, other: Any, swap: bool = False) -> Any:
+    def _bin(self, op: str, other: Any, swap: bool = False) -> Self:
         rhs = other if isinstance(other, Expr) else type(self)("lit", (other,))
         return type(self)(op, (rhs, self) if swap else (self, rhs))
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Any) -> Self:
         return self._bin("+", other)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Any) -> Self:
         return self._bin("-", other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Any) -> Self:
         return self._bin("-", other, swap=True)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Any) -> Self:
         return self._bin("*", other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Any) -> Self:
         return self._bin("*", other)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Any) -> Self:
         return self._bin("/", other)
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Any) -> Self:
         return self._bin("/", other)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Any) -> Self:
         return self._bin("%", other)
 
 

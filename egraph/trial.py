@@ -81,9 +81,7 @@ class Trial:
             self.engine.run("(pop)")
 
     def _legal(self, how: Seeding) -> list[str]:
-        return [
-            f'(supported "{op}" {c})' for op in self.targets for c in NAMES if "supported" not in how.without
-        ]
+        return [f'(supported "{op}" {c})' for op in self.targets for c in NAMES if "supported" not in how.without]
 
     def _read(self, sides: Sides, seed: _Seed, saturation: Saturation) -> Fired:
         name = self.rule.name
@@ -152,14 +150,10 @@ class _Seed:
                     continue
                 lines += self._shape(self.text(t), value, second) if value is not None else []
         if self.how.right:
-            lines += [
-                f"(union (V {_MARK - 2 - i}) {self.text(s)})" for i, s in enumerate((sides.lhs, sides.rhs))
-            ]
+            lines += [f"(union (V {_MARK - 2 - i}) {self.text(s)})" for i, s in enumerate((sides.lhs, sides.rhs))]
         wanted = tuple(f"({kind} " for kind in self.how.without)
         kept = [
-            x
-            for x in lines
-            if not wanted or not any(w in x for w in wanted) or x.startswith(f"(union (V {_MARK - 1})")
+            x for x in lines if not wanted or not any(w in x for w in wanted) or x.startswith(f"(union (V {_MARK - 1})")
         ]
         return [x for x in kept if self.how.sources or not x.startswith("(source")]
 
@@ -187,6 +181,10 @@ class _Seed:
             step = int(flat[1] - flat[0])
             if flat[0] >= 0 and step > 0 and (np.diff(flat) == step).all():
                 lines.append(f"(irange {v} {int(flat[0])} {int(flat[-1]) + 1} {step})")
+        if value.dtype.kind == "f" and value.size == 1 and flat[0] <= (-6e4 if value.dtype == np.float16 else -1e30):
+            lines.append(f"(lowest {v})")
+        if spec.kind == "causal":
+            lines.append(f"(visible {v})")
         if spec.kind.startswith("doubled"):
             lines.append(f"(doubled {v} {spec.kind[-1]})")
         return lines

@@ -142,7 +142,8 @@ def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 def _gqa(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     heads, groups, scale, cap, pairs, eps = attrs
     operands = [*ins[:11], None, None, None, *ins[11:]]
-    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0, "do_rotary": 1, "qk_norm_epsilon": eps}
+    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0}
+    more |= {"do_rotary": 1, "qk_norm_epsilon": eps}
     more |= {"rotary_interleaved": 1} if pairs else {}
     more |= {"softcap": cap} if cap else {}
     return p.node("GroupQueryAttention", operands, more, domain=MICROSOFT, outputs=3)
@@ -158,13 +159,14 @@ def _fast_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 
 def _table() -> Mapping[str, Emitter]:
     same = (
-        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less LessOrEqual "
-        "Greater GreaterOrEqual Where MatMul Reshape Expand Range"
+        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less "
+        "LessOrEqual Greater GreaterOrEqual Where MatMul Reshape Expand Range"
     ).split()  # fmt: skip
     table: dict[str, Emitter] = {name: _plain(name) for name in same}
     table.update({
         "Cast": _plain("Cast", "to"), "Softmax": _plain("Softmax", "axis"), "Gather": _plain("Gather", "axis"),
-        "Concat": _listed("Concat", "axis"), "Transpose": _transpose, "Slice": _slice, "SliceC": _slicec, "Split": _split,
+        "Concat": _listed("Concat", "axis"), "Split": _split,
+        "Transpose": _transpose, "Slice": _slice, "SliceC": _slicec,
         "Unsqueeze": _axes_since("Unsqueeze", 13), "Squeeze": _axes_since("Squeeze", 13),
         "ReduceMean": _axes_since("ReduceMean", 18, keep=True), "ReduceSum": _axes_since("ReduceSum", 13, keep=True),
         "Shape": _shape,
@@ -190,7 +192,7 @@ FUSED: Mapping[str, str] = MappingProxyType({
 
 
 def custom(op: str, names: Sequence[str]) -> Emitter:
-    """The emitter of a term declared by a caller: a node `domain::OpType` with the non-tensor operands as attributes."""
+    """The emitter of a term declared by a caller: a node `domain::OpType`, the non-tensor operands as attributes."""
     domain, _, kind = op.rpartition("::")
     return _plain(kind, *names, domain=domain)
 

@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.errors import ModelError
+from .operators import SOFTMAX, scales_trailing_axes, tables
 
 Array = npt.NDArray[np.generic]
 Model = ir.Model | onnx.ModelProto | str | os.PathLike[str]
@@ -100,13 +101,6 @@ class _Use:
 _VIEWS = {"Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"}
 _MOVES = _VIEWS | {"Cast", "Slice", "Tile", "Gather"}
 _COMPARES = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Not", "Xor", "IsNaN"}
-_SOFTMAX = {"Softmax", "LogSoftmax", "Exp", "Attention", "MultiHeadAttention", "GroupQueryAttention"}
-# op -> operand holding indices -> operand holding the table
-_GATHERS = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "GatherBlockQuantized")
-_TABLES: Mapping[str, Mapping[int, int]] = {op: {1: 0} for op in _GATHERS} | {
-    "EmbedLayerNormalization": {0: 2, 1: 4, 8: 3},
-    "RotaryEmbedding": {3: 1},  # the standard op; com.microsoft's has the ids second and the caches third
-}
 
 
 def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
@@ -130,16 +124,11 @@ def _dim(value: ir.Value | None, axis: int) -> int | str | None:
 
 
 def _index_limit(node: ir.Node, operand: int) -> int | str | None:
-    table = node.inputs[_table_of(node)[operand]]
+    table = node.inputs[tables(node)[operand]]
     if node.op_type in ("GatherND", "ScatterND"):  # every column indexes an axis of its own
         sizes = [_dim(table, axis) for axis in range(len(table.shape or ()) if table is not None else 0)]
         return min((s for s in sizes if isinstance(s, int)), default=None)
     return _dim(table, node.attributes.get_int("axis", 0) or 0)
-
-
-def _table_of(node: ir.Node) -> Mapping[int, int]:
-    ours = node.op_type == "RotaryEmbedding" and node.domain == "com.microsoft"
-    return {1: 2} if ours else _TABLES.get(node.op_type, {})
 
 
 def _trace(model: ir.Model, start: ir.Value) -> _Use:
@@ -154,11 +143,11 @@ def _trace(model: ir.Model, start: ir.Value) -> _Use:
             function = model.functions.get(node.op_identifier())
             if function is not None:
                 todo.append((function.inputs[operand], offset, exact))
-            elif op in _SOFTMAX:
+            elif op in SOFTMAX:
                 use.masks = use.other = True
             elif op in ("Shape", "Size"):
                 continue
-            elif exact and operand in _table_of(node):
+            elif exact and operand in tables(node):
                 use.limits.append((_index_limit(node, operand), offset))
             elif exact and (op in _COMPARES or (op, operand) == ("Where", 0) or _to_bool(node)):
                 use.flag_like = True
@@ -199,7 +188,7 @@ def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
             size = weight[1] if node.attributes.get_int("transB", 0) else weight[0]
         elif op == "Conv" and operand == 0 and axis == 1:
             size = weight[1] * (node.attributes.get_int("group", 1) or 1)
-        elif op.endswith("LayerNormalization") or op in ("RMSNormalization", "Add", "Sub", "Mul", "Div"):
+        elif scales_trailing_axes(op):
             back = rank - axis
             size = weight[-back] if back <= len(weight) and weight[-back] > 1 else 0
         if size:

@@ -28,7 +28,9 @@ _MASK = 2**16
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
 _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "Pow", "Unsqueeze", "Squeeze"}
-_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+_RANDOM = {
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
+}  # fmt: skip
 _KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 
 
@@ -280,7 +282,7 @@ class _Reader:
         return term
 
     def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
-        shape = tuple(int(d) for d in tensor.shape)
+        shape = tensor.shape.numpy()
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
             self._scalar(np.asarray(tensor.numpy()), term)
         elif tensor.dtype in _FLOATS and shape and shape[-1] % 2 == 0 and 0 < shape[-1] <= 1024 and 0 not in shape:
@@ -331,7 +333,7 @@ class _Reader:
         known = self._arrays.get(value)
         if known is None and value.const_value is not None and not value.is_graph_input():
             tensor = value.const_value
-            if int(np.prod(tensor.shape, dtype=np.int64)) == 1 and tensor.dtype in _FLOATS | _INTS:
+            if int(np.prod(tensor.shape.numpy(), dtype=np.int64)) == 1 and tensor.dtype in _FLOATS | _INTS:
                 known = self._arrays[value] = np.asarray(tensor.numpy())
         elif known is None and self._known(value):
             facts = self.shapes.of(value)

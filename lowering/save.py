@@ -79,7 +79,7 @@ class _Place:
             if source not in names:
                 if not source.is_file():
                     raise OutputError(
-                        f"tensor {tensor.name!r}: external data file {source} is missing; give a path as input"
+                        f"tensor {tensor.name!r}: external data file {source} is missing; give a path"
                     )
                 names[source] = self.fresh()
                 shutil.copyfile(source, self.folder / names[source])

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .dims import Dim
+from .operators import SAME
 from .shape_ops import FAR, MAX_ELEMENTS, Function, Node, Outputs, Tensor, pack, shared
 
 
@@ -310,13 +311,6 @@ def split(node: Node) -> Outputs:
         outputs.append(Tensor(data.dtype, (*data.dims[:axis], part, *data.dims[axis + 1 :]), contents))
     return outputs
 
-
-SAME = (
-    "Acos Acosh Asin Asinh Atan Atanh BitwiseNot Celu Cos Cosh CumSum Elu Erf Exp Gelu HardSigmoid "
-    "HardSwish Hardmax InstanceNormalization LayerNormalization LeakyRelu Log LogSoftmax LpNormalization "
-    "Mish PRelu RMSNormalization Reciprocal Relu ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin "
-    "Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu"
-).split()
 
 TABLE: Mapping[str, Function] = MappingProxyType(
     {

@@ -18,6 +18,8 @@ import onnx_ir as ir
 from .shapes import Shapes, ValueFacts
 
 Spelling = tuple[Any, ...] | ir.Value
+_Integer = int  # a method of Read hides the name
+_Integers = tuple[int, ...]
 
 #: The newest opset whose operators are known here; an operator redefined later is opaque.
 NEWEST_OPSET = 24
@@ -64,11 +66,11 @@ class Read:
         a = self.node.attributes.get(name)
         return default if a is None else a.as_float()
 
-    def list(self, name: str) -> tuple[int, ...] | None:
+    def list(self, name: str) -> _Integers | None:
         a = self.node.attributes.get(name)
         return None if a is None else tuple(a.as_ints())
 
-    def axes(self, position: int, name: str = "axes") -> tuple[int, ...] | None:
+    def axes(self, position: _Integer, name: str = "axes") -> _Integers | None:
         """Axes given as an attribute (old opsets) or as a constant input."""
         return self.list(name) or self.ints(position)
 
@@ -101,7 +103,9 @@ def _matmul(r: Read) -> Spelling | None:
 
 def _cast(r: Read) -> Spelling | None:
     to = r.int("to", 0)
-    return None if to in _EIGHT_BIT_FLOATS_AND_STRING or r.facts(0).dtype in (None, ir.DataType.STRING) else ("Cast", r.x(), to)
+    if to in _EIGHT_BIT_FLOATS_AND_STRING or r.facts(0).dtype in (None, ir.DataType.STRING):
+        return None
+    return ("Cast", r.x(), to)
 
 
 def _same(r: Read) -> Spelling:
@@ -240,7 +244,9 @@ def _slice(r: Read) -> Spelling | None:
         return None
     first, last = r.shapes.of(starts).elems, r.shapes.of(ends).elems
     axes, steps = r.ints(3), r.ints(4)
-    if (r.value(3) is not None and axes is None) or (r.value(4) is not None and steps is None) or first is None or last is None:
+    if (r.value(3) is not None and axes is None) or (r.value(4) is not None and steps is None):
+        return None
+    if first is None or last is None:
         return None
     axes = axes if axes is not None else tuple(range(len(first)))
     steps = steps if steps is not None else (1,) * len(first)
@@ -304,7 +310,10 @@ def _shape(r: Read) -> Spelling | None:
     rank = _rank(r)
     if rank is None:
         return None
-    clamp = lambda a: min(max(a + rank if a < 0 else a, 0), rank)  # noqa: E731
+
+    def clamp(a: int) -> int:
+        return min(max(a + rank if a < 0 else a, 0), rank)
+
     start, end = clamp(r.int("start", 0)), clamp(r.int("end", rank))
     return ("Shape", r.x(), start - rank, end - rank) if start < end else None
 
@@ -343,18 +352,22 @@ class Entry:
 
 def _table() -> Mapping[tuple[str, str], Entry]:
     plain = (
-        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less LessOrEqual "
-        "Greater GreaterOrEqual Where Range"
+        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less "
+        "LessOrEqual Greater GreaterOrEqual Where Range"
     ).split()  # fmt: skip
     table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
     table.update({
-        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
+        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast),
+        ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
-        ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape), ("", "Flatten"): Entry(_flatten, both=True),
-        ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True), ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
+        ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),
+        ("", "Flatten"): Entry(_flatten, both=True),
+        ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True),
+        ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
         ("", "Slice"): Entry(_slice), ("", "Gather"): Entry(_gather), ("", "Concat"): Entry(_concat),
         ("", "Split"): Entry(_split), ("", "Shape"): Entry(_shape),
-        ("", "LayerNormalization"): Entry(_layer_norm, both=True), ("", "RMSNormalization"): Entry(_rms_norm, both=True),
+        ("", "LayerNormalization"): Entry(_layer_norm, both=True),
+        ("", "RMSNormalization"): Entry(_rms_norm, both=True),
         ("", "SimplifiedLayerNormalization"): Entry(_rms_norm, both=True),
         ("", "Gelu"): Entry(_gelu, both=True), ("com.microsoft", "Gelu"): Entry(_one_input("Gelu"), both=True),
         ("com.microsoft", "FastGelu"): Entry(_one_input("FastGelu"), both=True),

@@ -42,10 +42,16 @@ def moved(
 ) -> ir.ExternalTensor:
     """The same elements read from `location` in `folder`."""
     return ir.ExternalTensor(
-        location, tensor.offset, tensor.length, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()),
-        name=name or tensor.name or "", doc_string=tensor.doc_string, metadata_props=dict(tensor.metadata_props),
+        location,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=ir.Shape(tensor.shape.numpy()),
+        name=name or tensor.name or "",
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
         base_dir=folder,
-    )  # fmt: skip
+    )
 
 
 def own_names(model: ir.Model) -> None:

@@ -25,6 +25,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from .feeds import Array, Dims, Feed, Model, make_feeds, read_model
+from .operators import WEIGHTS
 
 Kind = Literal["value", "shape", "dtype", "nan", "error", "interface"]
 Progress = Callable[[str], None]
@@ -198,13 +199,6 @@ def _nudge(array: Array, rng: np.random.Generator) -> Array:
     return np.where((array == 0) | ~np.isfinite(array), array, moved).astype(array.dtype)
 
 
-# Operands that hold weights. Exponents, bounds and the like stay: Pow(x, 2.0000002) is NaN for x < 0.
-_WEIGHTS: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("MatMul", "Add", "Mul"), (0, 1)),
-    **dict.fromkeys(("Conv", "LayerNormalization", "RMSNormalization"), (1, 2)),
-    **dict.fromkeys(("Gather", "Transpose", "Cast", "Unsqueeze", "Reshape"), (0,)),
-    "Gemm": (0, 1, 2),
-}
 _WEIGHT_BUDGET = 256 * 2**20  # bytes; beyond it the largest weights stay as they are
 
 
@@ -213,7 +207,7 @@ def _moved_weights(model: ir.Model, rng: np.random.Generator) -> dict[str, Array
     found: list[tuple[str, ir.TensorProtocol]] = []
     for name, value in model.graph.initializers.items():
         tensor, uses = value.const_value, value.uses()
-        weight = uses and all(use.idx in _WEIGHTS.get(use.node.op_type, ()) for use in uses)
+        weight = uses and all(use.idx in WEIGHTS.get(use.node.op_type, ()) for use in uses)
         if tensor is None or name in listed or tensor.size < 16 or not weight:
             continue
         if tensor.dtype.is_floating_point() and tensor.dtype.bitwidth >= 16:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from types import ModuleType
 
 from ..egraph.rule import Rule
-from . import activation, arithmetic, attention, attention_targets, cast, gqa, layout, norm, rope_targets, rotary, slicing
+from . import (
+    activation,
+    arithmetic,
+    attention,
+    attention_targets,
+    cast,
+    gqa,
+    layout,
+    norm,
+    rope_targets,
+    rotary,
+    slicing,
+)
 
 
 def _rules(*modules: ModuleType) -> tuple[Rule, ...]:

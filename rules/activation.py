@@ -21,9 +21,10 @@ def erf_plus(x: Tensor) -> Tensor:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=1.4142135623730951", o="=1"),
-    refuse=[dict(x="b h", c="=1.5", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=2"), dict(x="b h", c="=1.4142135623730951:1 1 1", o="=1"),
-            dict(x="b h", c="=1.4142135623730951", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=dict(x="b h", c="=1.4142135623730951", o="=1"),
+    refuse=[dict(x="b h", c="=1.5", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=2"),
+            dict(x="b h", c="=1.4142135623730951:1 1 1", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=1:1 1 1")],
 )  # fmt: skip
 def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
     """1 + erf(x / sqrt(2)) = erf_plus(x)"""
@@ -31,34 +32,47 @@ def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.7071067811865476", o="=1"),
-    refuse=[dict(x="b h", c="=0.75", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=2"), dict(x="b h", c="=0.7071067811865476:1 1 1", o="=1"),
-            dict(x="b h", c="=0.7071067811865476", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=dict(x="b h", c="=0.7071067811865476", o="=1"),
+    refuse=[dict(x="b h", c="=0.75", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=2"),
+            dict(x="b h", c="=0.7071067811865476:1 1 1", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=1:1 1 1")],
 )  # fmt: skip
 def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
     return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5), *_one(o, x, k, 1.0)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+)  # fmt: skip
 def gelu_last(x: Tensor, c: Tensor, k: int) -> Sides:
     """(x * erf_plus(x)) * 0.5 = Gelu(x)"""
     return Sides(x * erf_plus(x) * c, call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=2"), refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=2"),
+    refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")],
+)  # fmt: skip
 def gelu_halved(x: Tensor, c: Tensor, k: int) -> Sides:
     """(x * erf_plus(x)) / 2 = Gelu(x)"""
     return Sides((x * erf_plus(x)) / c, call("Gelu", x), when=[*_one(c, x, k, 2.0), supported("Gelu", x)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+)  # fmt: skip
 def gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
     """(0.5 * x) * erf_plus(x) = Gelu(x)"""
     return Sides((x * c) * erf_plus(x), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+)  # fmt: skip
 def gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * (0.5 * erf_plus(x)) = Gelu(x)"""
     return Sides(x * (c * erf_plus(x)), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
@@ -77,9 +91,9 @@ _TANH = dict(x="b h", c="=0.7978845608028654", d="=0.044715", o="=1")
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(_TANH, t="=3"),
-    refuse=[dict(_TANH, t="=2"), dict(_TANH, t="=3", c="=0.7"), dict(_TANH, t="=3", d="=0.04"), dict(_TANH, t="=3", o="=2"),
-            dict(_TANH, t="=3:1 1 1"), dict(_TANH, t="=3", c="=0.7978845608028654:1 1 1"), dict(_TANH, t="=3", d="=0.044715:1 1 1"),
-            dict(_TANH, t="=3", o="=1:1 1 1")],
+    refuse=[dict(_TANH, t="=2"), dict(_TANH, t="=3", c="=0.7"), dict(_TANH, t="=3", d="=0.04"),
+            dict(_TANH, t="=3", o="=2"), dict(_TANH, t="=3:1 1 1"), dict(_TANH, t="=3", c="=0.7978845608028654:1 1 1"),
+            dict(_TANH, t="=3", d="=0.044715:1 1 1"), dict(_TANH, t="=3", o="=1:1 1 1")],
 )  # fmt: skip
 def tanh_plus_pow(x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)) = tanh_plus(x)"""
@@ -89,8 +103,8 @@ def tanh_plus_pow(x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Floa
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=_TANH,
-    refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"),
-            dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+    refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"),
+            dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
 )  # fmt: skip
 def tanh_plus_mul(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * (x + 0.044715 * (x*x*x))) = tanh_plus(x)"""
@@ -100,8 +114,8 @@ def tanh_plus_mul(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=_TANH,
-    refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"),
-            dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+    refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"),
+            dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
 )  # fmt: skip
 def tanh_plus_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * x * (1 + 0.044715 * x * x)) = tanh_plus(x)"""
@@ -109,19 +123,28 @@ def tanh_plus_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: 
     return Sides(call("Tanh", (x * c) * (o + (d * x) * x)) + o, tanh_plus(x), when=when)
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+)  # fmt: skip
 def fast_gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
     """(0.5 * x) * tanh_plus(x) = FastGelu(x)"""
     return Sides((x * c) * tanh_plus(x), call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+)  # fmt: skip
 def fast_gelu_last(x: Tensor, c: Tensor, k: int) -> Sides:
     """(x * tanh_plus(x)) * 0.5 = FastGelu(x)"""
     return Sides(x * tanh_plus(x) * c, call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+)  # fmt: skip
 def fast_gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * (0.5 * tanh_plus(x)) = FastGelu(x)"""
     return Sides(x * (c * tanh_plus(x)), call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..egraph.lang import Sides, Tensor, eq, real, rule, scalar, thin
 
 
-
 @rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])
 def mul_one(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * 1 = x"""
@@ -21,7 +20,8 @@ def div_one(x: Tensor, c: Tensor, k: int) -> Sides:
 @rule(holds=dict(x="b s"))
 def neg_neg(x: Tensor) -> Sides:
     """-(-x) = x"""
-    return Sides(-(-x), x)
+    negated = -x
+    return Sides(-negated, x)
 
 
 @rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=-1"), refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=-1:1 1 1")])

@@ -9,9 +9,33 @@ from __future__ import annotations
 
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
-    Float, Guard, Int, Ints, Sides, Tensor, call, cast, dim, dtype, eq, ints, le, lowest, lt, ne, num, rank, real, reshape, rule,
-    scalar, symbolic, thin, transpose, unsqueeze,
-)  # fmt: skip
+    Float,
+    Guard,
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dim,
+    dtype,
+    eq,
+    ints,
+    le,
+    lowest,
+    lt,
+    ne,
+    num,
+    rank,
+    real,
+    reshape,
+    rule,
+    scalar,
+    symbolic,
+    thin,
+    transpose,
+    unsqueeze,
+)
 
 _SWAP, _KT = (0, 2, 1, 3), (0, 1, 3, 2)
 ROWS_VISIBLE = "no query row is fully masked, or its value does not matter as long as it is finite"
@@ -68,12 +92,14 @@ def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
     flat: Tensor = call("Reshape", x, u)
     back: Tensor = call("Reshape", transpose(flat, (0, 2, 1)), w)
     shapes = [eq(rank(x), 4), eq(rank(back), 4), eq(dim(flat, -1), dim(x, -1)), eq(dim(flat, -2), dim(x, -2))]
-    same = [eq(dim(back, -4), dim(x, -4)), eq(dim(back, -3), dim(x, -3)), eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
-    return Sides(back, transpose(x, _KT), when=[*shapes, *same])
+    outer = [eq(dim(back, -4), dim(x, -4)), eq(dim(back, -3), dim(x, -3))]
+    inner = [eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
+    return Sides(back, transpose(x, _KT), when=[*shapes, *outer, *inner])
 
 
 @rule(
-    holds=dict(y="b n t h", u="ints b*n t h", w="ints b n h t", b=2, n=3, h=5, t=1), refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 3 2 5 7", b=2, n=3, h=5, t=7)],
+    holds=dict(y="b n t h", u="ints b*n t h", w="ints b n h t", b=2, n=3, h=5, t=1),
+    refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 3 2 5 7", b=2, n=3, h=5, t=7)],
 )  # fmt: skip
 def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t: Int) -> Sides:
     """reshape(transpose(reshape(y, [B*N, T, H]), 021), [B, N, H, T]) = transpose(reshape(y, [B, N, T, H]), 0132)"""
@@ -84,25 +110,34 @@ def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t:
     return Sides(back, transpose(reshape(y, ints(b, n, t, h)), _KT), when=[*sizes, *rows])
 
 
-@rule(expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)), refuse=[dict(x="b n t h", c="h", p=(0, 1, 3, 2))])
+@rule(
+    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)),
+    refuse=[dict(x="b n t h", c="h", p=(0, 1, 3, 2))],
+)  # fmt: skip
 def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
     """transpose(x, p) * c = transpose(x * c, p)   for a scalar c"""
     return Sides(transpose(x, p) * c, transpose(x * c, p), when=_scalar(c, x, k))
 
 
-@rule(expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)), refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3))])
+@rule(
+    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)),
+    refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3))],
+)  # fmt: skip
 def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
     """transpose(x * c, p) = transpose(x, p) * c   for a scalar c"""
     return Sides(transpose(x * c, p), transpose(x, p) * c, when=_scalar(c, x, k))
 
 
-@rule(expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"), refuse=[dict(x="b s 8", c="8", t="ints b s 2 4")])
+@rule(
+    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
+    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4")],
+)  # fmt: skip
 def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
     """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""
     return Sides(call("Reshape", x * c, t), call("Reshape", x, t) * c, when=_scalar(c, x, k))
 
 
-# ------------------------------------------------------------------------------------------------------------ the scores
+# ----------------------------------------------------------------------------------------------------------- the scores
 
 
 @rule(stage="marker", contract="exact", holds=dict(q="b n s h", k="b n t h"), refuse=[])
@@ -111,37 +146,57 @@ def scores_matmul(q: Tensor, k: Tensor) -> Sides:
     return Sides(q @ transpose(k, _KT), scores(q, k, real(1.0)), when=[eq(rank(q), 4)])
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
+    refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)],
+)  # fmt: skip
 def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q * c, k, s) = scores(q, k, s * c)"""
     return Sides(scores(q * c, k, s), scores(q, k, s * v), when=_value(c, v, q, j), replaces=True)
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
+    refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)],
+)  # fmt: skip
 def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q, k * c, s) = scores(q, k, s * c)"""
     return Sides(scores(q, k * c, s), scores(q, k, s * v), when=_value(c, v, k, j), replaces=True)
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
+    refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)],
+)  # fmt: skip
 def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q / c, k, s) = scores(q, k, s / c)"""
     return Sides(scores(q / c, k, s), scores(q, k, s / v), when=[*_value(c, v, q, j), ne(v, real(0.0))], replaces=True)
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
+    refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)],
+)  # fmt: skip
 def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q, k, s) * c = scores(q, k, s * c)"""
     return Sides(scores(q, k, s) * c, scores(q, k, s * v), when=_value(c, v, q, j))
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0), refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
+    refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)],
+)  # fmt: skip
 def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
     """scores(q, k, s) / c = scores(q, k, s / c)"""
     return Sides(scores(q, k, s) / c, scores(q, k, s / v), when=[*_value(c, v, q, j), ne(v, real(0.0))])
 
 
-# -------------------------------------------------------------------------------------------------- soft cap, mask, softmax
+# ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
 
 
 @rule(stage="fuse", contract="exact", holds=dict(q="b n s h", k="b n t h", s=0.5))
@@ -150,20 +205,31 @@ def biased_plain(q: Tensor, k: Tensor, s: Float) -> Sides:
     return Sides(scores(q, k, s), biased(q, k, absent(), s, real(0.0)))
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", c="=5", d="=5", s=0.5), refuse=[dict(q="b n s h", k="b n t h", c="=5", d="=6", s=0.5)])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", c="=5", d="=5", s=0.5),
+    refuse=[dict(q="b n s h", k="b n t h", c="=5", d="=6", s=0.5)],
+)  # fmt: skip
 def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float, j: int) -> Sides:
     """c * tanh(scores(q, k, s) / c) = biased(q, k, no mask, s, cap c)"""
     lhs = call("Tanh", scores(q, k, s) / c) * d
     return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v, q, j), *_value(d, v, q, j), ne(v, real(0.0))])
 
 
-@rule(stage="fuse", contract="reassociated", holds=[dict(q="b n s h", k="b n t h", m="b 1 s t", s=0.5, c=0.0), dict(q="b n s h", k="b n t h", m="s t", s=0.5, c=3.0)], refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)])
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(q="b n s h", k="b n t h", m="b 1 s t", s=0.5, c=0.0),
+           dict(q="b n s h", k="b n t h", m="s t", s=0.5, c=3.0)],
+    refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)],
+)  # fmt: skip
 def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, no mask) + m = biased(q, k, m)"""
     return Sides(biased(q, k, absent(), s, c) + m, biased(q, k, m, s, c), when=[le(rank(m), 4)])
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(q="b n s h", k="b n t h", m="b 1 s t", p="1 n s t", s=0.5, c=0.0))
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(q="b n s h", k="b n t h", m="b 1 s t", p="1 n s t", s=0.5, c=0.0),
+)  # fmt: skip
 def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, m) + p = biased(q, k, m + p)"""
     when = [eq(rank(m), 4), eq(rank(p), 4)]
@@ -172,7 +238,10 @@ def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float)
     return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=states)
 
 
-@rule(stage="fuse", contract="finite", holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"), refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")])
+@rule(
+    stage="fuse", contract="finite", holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"),
+    refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")],
+)  # fmt: skip
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero: Tensor = call("FConst", real(0.0), FLOAT32)
@@ -193,16 +262,22 @@ def softmax_guarded(x: Tensor, z: Tensor) -> Sides:
     return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=[eq(scalar(z), real(0.0))])
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=0), refuse=[dict(x="b n s t:float64", g=0)])
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=0),
+    refuse=[dict(x="b n s t:float64", g=0)],
+)  # fmt: skip
 def softmax_widened(x: Tensor, g: Int) -> Sides:
     """cast(soft(cast(x, f32)), f16) = soft(x)   for x of f16"""
     return Sides(cast(soft(cast(x, FLOAT32), g), FLOAT16), soft(x, g), when=[eq(dtype(x), FLOAT16)])
 
 
-# ------------------------------------------------------------------------------------------------------------- attention
+# ------------------------------------------------------------------------------------------------------------ attention
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0))
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0),
+)  # fmt: skip
 def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)"""
     heads = [eq(dim(q, -3), dim(k, -3)), eq(dim(q, -3), dim(v, -3)), eq(rank(v), 4)]
@@ -224,13 +299,19 @@ def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
     """reshape(expand(unsqueeze(x, -3), [B, KV, n, T, H]), [B, KV*n, T, H]) = repeat(x, n)"""
     wide: Tensor = call("Expand", unsqueeze(x, -3), e)
     flat: Tensor = call("Reshape", wide, u)
-    sizes = [eq(rank(x), 4), eq(rank(wide), 5), eq(rank(flat), 4), eq(dim(x, -3), num(n)), eq(dim(wide, -3), num(m)), eq(dim(flat, -3), num(n * m))]
-    inner = [eq(dim(wide, -5), dim(x, -4)), eq(dim(wide, -4), dim(x, -3)), eq(dim(wide, -2), dim(x, -2)), eq(dim(wide, -1), dim(x, -1))]
+    ranks = [eq(rank(x), 4), eq(rank(wide), 5), eq(rank(flat), 4)]
+    sizes = [eq(dim(x, -3), num(n)), eq(dim(wide, -3), num(m)), eq(dim(flat, -3), num(n * m))]
+    heads = [eq(dim(wide, -5), dim(x, -4)), eq(dim(wide, -4), dim(x, -3))]
+    inner = [eq(dim(wide, -2), dim(x, -2)), eq(dim(wide, -1), dim(x, -1))]
     outer = [eq(dim(flat, -4), dim(x, -4)), eq(dim(flat, -2), dim(x, -2)), eq(dim(flat, -1), dim(x, -1))]
-    return Sides(flat, repeat(x, m), when=[*sizes, *inner, *outer])
+    return Sides(flat, repeat(x, m), when=[*ranks, *sizes, *heads, *inner, *outer])
 
 
-@rule(stage="fuse", contract="exact", holds=dict(q="b 6 s h", k="b 2 t h", v="b 2 t d", m="b 1 s t", s=0.5, c=0.0, g=0, n=3), refuse=[dict(q="b 6 s h", k="b 1 t h", v="b 1 t d", m="b 1 s t", s=0.5, c=0.0, g=0, n=3)])
+@rule(
+    stage="fuse", contract="exact",
+    holds=dict(q="b 6 s h", k="b 2 t h", v="b 2 t d", m="b 1 s t", s=0.5, c=0.0, g=0, n=3),
+    refuse=[dict(q="b 6 s h", k="b 1 t h", v="b 1 t d", m="b 1 s t", s=0.5, c=0.0, g=0, n=3)],
+)  # fmt: skip
 def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int, h: Int) -> Sides:
     """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""
     heads = [eq(dim(k, -3), num(h)), eq(dim(v, -3), num(h)), eq(dim(q, -3), num(h * n))]

@@ -8,9 +8,32 @@ mask [1 or B, 1 or N, S, T] that is added; a row masked with -inf gives NaN, so 
 from __future__ import annotations
 
 from ..egraph.lang import (
-    Float, Guard, Int, Sides, Tensor, call, concat, dim, dtype, eq, ints, lt, ne, num, rank, real, reshape, rule, size, size_known,
-    supported, symbolic, transpose, unsqueeze, visible,
-)  # fmt: skip
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    concat,
+    dim,
+    dtype,
+    eq,
+    ints,
+    lt,
+    ne,
+    num,
+    rank,
+    real,
+    reshape,
+    rule,
+    size,
+    size_known,
+    supported,
+    symbolic,
+    transpose,
+    unsqueeze,
+    visible,
+)
 from .attention import ROWS_VISIBLE, SAME_BATCH, absent, sdpa
 
 _SWAP = (0, 2, 1, 3)
@@ -45,7 +68,10 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
 
 
-@rule(stage="fuse", contract="exact", expand=dict(a=(1, 2)), holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1")], refuse=[_FULL])
+@rule(
+    stage="fuse", contract="exact", expand=dict(a=(1, 2)), holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1")],
+    refuse=[_FULL],
+)  # fmt: skip
 def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
     """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
     rows, columns = dim(q, -2), dim(k, -2)
@@ -56,10 +82,13 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when, states=states)
 
 
-# ---------------------------------------------------------------------------------------------------------- the operators
+# -------------------------------------------------------------------------------------------------------- the operators
 
 
-@rule(stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="s t")])
+@rule(
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL,
+    refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="s t")],
+)  # fmt: skip
 def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention"""
     when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q)]
@@ -76,7 +105,10 @@ def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float,
     return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
 
 
-@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5, c=0.0, g=0))
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)),
+    holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5, c=0.0, g=0),
+)  # fmt: skip
 def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
     """sdpa(q, k, v) = ONNX Attention without a mask"""
     when = [*_batch(q, k, v, j), lt(real(0.0), s), supported("OnnxAttention", q)]
@@ -101,15 +133,24 @@ def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
-@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=_FULL, refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)])
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=_FULL,
+    refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)],
+)  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
     when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
-@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=dict(_FULL, g=1), refuse=[dict(_FULL, m="b 1 1 t", g=1), dict(_FULL, c=3.0, g=1)])
-def ms_mha_guarded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=dict(_FULL, g=1),
+    refuse=[dict(_FULL, m="b 1 1 t", g=1), dict(_FULL, c=3.0, g=1)],
+)  # fmt: skip
+def ms_mha_guarded(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int
+) -> Sides:
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
     out = _mha(q, k, v, m, s, n, h, d, r)
     guarded: Tensor = call("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
@@ -117,7 +158,10 @@ def ms_mha_guarded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int,
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 
 
-@rule(stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4)), holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5))
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4)),
+    holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5),
+)  # fmt: skip
 def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int, r: int) -> Sides:
     """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""
     when = [*_batch(q, k, v, j), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]

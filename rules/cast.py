@@ -12,7 +12,6 @@ def cast_same(x: Tensor, t: Int) -> Sides:
     return Sides(cast(x, t), x, when=[eq(dtype(x), t)])
 
 
-
 @rule(holds=[dict(x="b s:float16", t=10), dict(x="b s:float16", t=11)], refuse=[dict(x="b s", t=10)])
 def cast_half_float(x: Tensor, t: Int) -> Sides:
     """cast(cast(x, f32), t) = cast(x, t)   for x of f16: f32 holds every f16"""

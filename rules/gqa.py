@@ -1,18 +1,36 @@
 """The whole decode step of a layer as one GroupQueryAttention: norms of q and k, rotation, cache append, attention.
 
-com.microsoft GroupQueryAttention takes q, k and v as [B,S,N*H] and reads its rotary caches by position: here they are the
-rows of cos and sin themselves, followed by as many more as its check of the cache length asks for, and row b is read by
-batch row b. The mask goes in as a bias with causal=0, so nothing about it has to be proved. More than one position with
-a past is taken for one batch row only, so S must be 1. onnxruntime runs the norms on CUDA and WebGPU alone.
+com.microsoft GroupQueryAttention takes q, k and v as [B,S,N*H] and reads its rotary caches by position: here they are
+the rows of cos and sin themselves, followed by as many more as its check of the cache length asks for, and row b is
+read by batch row b. The mask goes in as a bias with causal=0, so nothing about it has to be proved. More than one
+position with a past is taken for one batch row only, so S must be 1. onnxruntime runs the norms on CUDA and WebGPU
+alone.
 """
 
 from __future__ import annotations
 
 from ..egraph.dtypes import INT32
 from ..egraph.lang import (
-    Float, Int, Sides, Tensor, call, cast, concat, dim, dtype, eq, ints, num, rank, reshape, rule, size, size_known,
-    slice_, supported, transpose,
-)  # fmt: skip
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    concat,
+    dim,
+    dtype,
+    eq,
+    ints,
+    num,
+    rank,
+    reshape,
+    rule,
+    size,
+    size_known,
+    supported,
+    transpose,
+)
 from .attention import ROWS_VISIBLE, SAME_BATCH, sdpa
 
 _SWAP = (0, 2, 1, 3)
@@ -33,10 +51,10 @@ def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH],
-    holds=dict(x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 t 16", z="b 2 t 16", c="b 1 8", d="b 1 8", w="16", u="16",
-               m="b 1 1 t+1", e=1e-6, s=0.25, cap=0.0, g=0, p=0),
-    refuse=[dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", a="b 2 t 16", z="b 2 t 16", c="b 3 8", d="b 3 8", w="16", u="16",
-                 m="b 1 3 t+3", e=1e-6, s=0.25, cap=0.0, g=0, p=0)],
+    holds=dict(x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 t 16", z="b 2 t 16", c="b 1 8", d="b 1 8", w="16",
+               u="16", m="b 1 1 t+1", e=1e-6, s=0.25, cap=0.0, g=0, p=0),
+    refuse=[dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", a="b 2 t 16", z="b 2 t 16", c="b 3 8", d="b 3 8", w="16",
+                 u="16", m="b 1 3 t+3", e=1e-6, s=0.25, cap=0.0, g=0, p=0)],
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
@@ -50,8 +68,8 @@ def gqa_decode(
     seqlens = cast(call("Expand", total - ints(1), one), INT32)
     ids: Tensor = call("Unsqueeze", call("Range", call("Int0", 0), call("Squeeze", one, -1), call("Int0", 1)), -1)
     node = call(
-        "MsGQA", *flat, a, z, seqlens, cast(call("Squeeze", total, -1), INT32), _cache(x, c, total), _cache(x, d, total),
-        ids, m, w, u, n, k, s, cap, p, e,
+        "MsGQA", *flat, a, z, seqlens, cast(call("Squeeze", total, -1), INT32),
+        _cache(x, c, total), _cache(x, d, total), ids, m, w, u, n, k, s, cap, p, e,
     )  # fmt: skip
     out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), _SWAP)
     when = [

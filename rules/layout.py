@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from ..egraph.lang import (
-    Int, Ints, Sides, Tensor, at, call, count, dim, elem, eq, length, lt, ne, num, rank, rule, transpose, unsqueeze,
-)  # fmt: skip
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    at,
+    call,
+    count,
+    dim,
+    elem,
+    eq,
+    length,
+    lt,
+    num,
+    rank,
+    rule,
+    transpose,
+    unsqueeze,
+)
 
 
 def squeeze(x: Tensor, axis: int | Int) -> Tensor:
@@ -12,7 +28,8 @@ def squeeze(x: Tensor, axis: int | Int) -> Tensor:
 
 
 @rule(
-    expand=dict(n=(2, 3, 4, 5, 6)), holds=[dict(x="b n s h", p=(0, 2, 1, 3), q=(0, 1, 3, 2)), dict(x="b n s", p=(2, 0, 1), q=(2, 0, 1))],
+    expand=dict(n=(2, 3, 4, 5, 6)),
+    holds=[dict(x="b n s h", p=(0, 2, 1, 3), q=(0, 1, 3, 2)), dict(x="b n s", p=(2, 0, 1), q=(2, 0, 1))],
 )  # fmt: skip
 def transpose_transpose(x: Tensor, p: Ints, q: Ints, n: int) -> Sides:
     """transpose(transpose(x, p), q) = transpose(x, p[q])"""
@@ -38,11 +55,15 @@ def unsqueeze_squeeze(x: Tensor, a: Int) -> Sides:
     return Sides(unsqueeze(squeeze(x, a), a), x)
 
 
-@rule(expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", t="ints b n s h"), dict(x="b", t="ints b")], refuse=[dict(x="b n s", t="ints n b s"), dict(x="b s", t="ints s b"), dict(x="1 b s", t="ints b s")])
+@rule(
+    expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", t="ints b n s h"), dict(x="b", t="ints b")],
+    refuse=[dict(x="b n s", t="ints n b s"), dict(x="b s", t="ints s b"), dict(x="1 b s", t="ints b s")],
+)  # fmt: skip
 def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
     same: Tensor = call("Reshape", x, t)
-    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *(eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1))])
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
+    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
 @rule(holds=dict(x="b s h"))

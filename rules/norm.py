@@ -1,4 +1,6 @@
-"""Normalisation over the last axis. Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
+"""Normalisation over the last axis.
+
+Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
 
 `rnorm(x, eps)` is x / sqrt(mean(x^2) + eps); a layer normalisation is the rnorm of x minus its mean.
 """
@@ -7,8 +9,22 @@ from __future__ import annotations
 
 from ..egraph.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ..egraph.lang import (
-    Float, Int, Sides, Tensor, call, cast, dim, dtype, eq, rank, real, rule, scalar, supported, thin,
-)  # fmt: skip
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dim,
+    dtype,
+    eq,
+    rank,
+    real,
+    rule,
+    scalar,
+    supported,
+    thin,
+)
 
 _LAST = (-1,)
 
@@ -37,7 +53,7 @@ def reciprocal(x: Tensor) -> Tensor:
     return call("Reciprocal", x)  # type: ignore[no-any-return]
 
 
-# ------------------------------------------------------------------------------------------------- the inverse of a root
+# ------------------------------------------------------------------------------------------------ the inverse of a root
 
 
 @rule(stage="marker", contract="reassociated", holds=dict(x="positive b s"))
@@ -46,39 +62,57 @@ def rsqrt_reciprocal(x: Tensor) -> Sides:
     return Sides(reciprocal(sqrt(x)), rsqrt(x))
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="positive b s", c="=1"), dict(x="positive b s", c="=1:1")], refuse=[dict(x="positive b s", c="=2")])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="positive b s", c="=1"), dict(x="positive b s", c="=1:1")],
+    refuse=[dict(x="positive b s", c="=2")],
+)  # fmt: skip
 def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
     """1 / sqrt(x), by Div = rsqrt(x)"""
     return Sides(c / sqrt(x), rsqrt(x), when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="positive b s", c="=-0.5"), dict(x="positive b s", c="=-0.5:1")], refuse=[dict(x="positive b s", c="=0.5"), dict(x="positive b s", c="=-0.5:1 1 1")])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="positive b s", c="=-0.5"), dict(x="positive b s", c="=-0.5:1")],
+    refuse=[dict(x="positive b s", c="=0.5"), dict(x="positive b s", c="=-0.5:1 1 1")],
+)  # fmt: skip
 def rsqrt_pow(x: Tensor, c: Tensor, k: int) -> Sides:
     """x ** -0.5 = rsqrt(x)"""
     return Sides(call("Pow", x, c), rsqrt(x), when=[eq(scalar(c), real(-0.5)), *thin(c, x, k)])
 
 
+# ----------------------------------------------------------------------------------------------------------- rnorm, RMS
 
-# ------------------------------------------------------------------------------------------------------------ rnorm, RMS
 
-
-@rule(stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")], refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")])
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")],
+    refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")],
+)  # fmt: skip
 def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
     """x ** 2 = x * x"""
     return Sides(call("Pow", x, c), x * x, when=[eq(scalar(c), real(2.0)), *thin(c, x, k)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")], refuse=[dict(x="b s h", e="b s 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
+    refuse=[dict(x="b s h", e="b s 1")],
+)  # fmt: skip
 def rnorm_mul(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
     """x * rsqrt(mean(x*x) + eps) = rnorm(x, eps)"""
     return Sides(x * rsqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")], refuse=[dict(x="b s h", e="b s 1")])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
+    refuse=[dict(x="b s h", e="b s 1")],
+)  # fmt: skip
 def rnorm_div(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
     """x / sqrt(mean(x*x) + eps) = rnorm(x, eps)"""
     return Sides(x / sqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
-
 
 
 @rule(
@@ -93,7 +127,9 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
 
 @rule(
     stage="fuse", contract="reassociated", holds=dict(x="b s h:float16", w="h:float16", t=10, eps=1e-5),
-    refuse=[dict(x="b s h:float16", w="h:float64", t=11, eps=1e-5), dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5), dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
+    refuse=[dict(x="b s h:float16", w="h:float64", t=11, eps=1e-5),
+            dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5),
+            dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
 )  # fmt: skip
 def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
     """cast(rnorm(cast(x, f32), eps), type of x) * w = RMSNormalization(x, w, eps), which computes in f32 itself"""
@@ -101,11 +137,12 @@ def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
     return Sides(cast(rnorm(cast(x, FLOAT32), eps), t) * w, call("RMSNorm", x, w, eps), when=when)
 
 
-# ------------------------------------------------------------------------------------------------------ LayerNormalization
+# --------------------------------------------------------------------------------------------------- LayerNormalization
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, FLOAT32, FLOAT64, BFLOAT16)), holds=[dict(x="b s h"), dict(x="b s h:float16")],
+    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, FLOAT32, FLOAT64, BFLOAT16)),
+    holds=[dict(x="b s h"), dict(x="b s h:float16")],
     refuse=[dict(x="b s h:int64")],
 )  # fmt: skip
 def centre_sub(x: Tensor, t: int) -> Sides:

@@ -9,9 +9,26 @@ operator, which does not broadcast. The 3-D form on [B, S, N*H] needs no transpo
 from __future__ import annotations
 
 from ..egraph.lang import (
-    Int, Sides, Tensor, call, concat, dim, eq, ints, ne, num, rank, reshape, rule, size, size_known, slice_, supported,
-    transpose, unsqueeze,
-)  # fmt: skip
+    Int,
+    Sides,
+    Tensor,
+    call,
+    concat,
+    dim,
+    eq,
+    ints,
+    ne,
+    num,
+    rank,
+    reshape,
+    rule,
+    size,
+    size_known,
+    slice_,
+    supported,
+    transpose,
+    unsqueeze,
+)
 
 _SWAP = (0, 2, 1, 3)
 _ROWS = "cos and sin have one row per position, for all batch rows or for each"
@@ -28,11 +45,11 @@ def squeeze(x: Tensor, axis: int) -> Tensor:
 @rule(
     stage="fuse", contract="exact", assumes=[_ROWS],
     holds=[dict(x="b n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 1 s h", d="1 1 s h", p=1)],
-    refuse=[dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b n s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="b n s h", p=0),
-            dict(x="b n s 2h", c="b 1 1 h", d="b 1 s h", p=0), dict(x="b n 1 2h", c="b 1 s h", d="b 1 s h", p=0),
-            dict(x="b n s 2h", c="b 1 s h", d="b 1 1 h", p=0), dict(x="n s 2h", c="b 1 s h", d="b 1 s h", p=0),
-            dict(x="b n s 2h", c="1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="1 s h", p=0),
-            ],
+    refuse=[dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b n s h", d="b 1 s h", p=0),
+            dict(x="b n s 2h", c="b 1 s h", d="b n s h", p=0), dict(x="b n s 2h", c="b 1 1 h", d="b 1 s h", p=0),
+            dict(x="b n 1 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="b 1 1 h", p=0),
+            dict(x="n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="b 1 s h", p=0),
+            dict(x="b n s 2h", c="b 1 s h", d="1 s h", p=0)],
 )  # fmt: skip
 def rope_rows_bnsh(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
     """rope(x, c, s) = rope of [B,N,S,H] with rows [B,S,h], where c and s are [B,1,S,h]"""
@@ -42,7 +59,8 @@ def rope_rows_bnsh(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="exact", assumes=[_ROWS], holds=[dict(x="b s n 2h", c="b s 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="1 s 1 h", d="1 s 1 h", p=1)],
+    stage="fuse", contract="exact", assumes=[_ROWS],
+    holds=[dict(x="b s n 2h", c="b s 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="1 s 1 h", d="1 s 1 h", p=1)],
     refuse=[dict(x="b s n 2h", c="b s n h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b s n h", p=0),
             dict(x="b s n 2h", c="b 1 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b 1 1 h", p=0)],
 )  # fmt: skip
@@ -55,8 +73,10 @@ def rope_rows_bsnh(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact", holds=dict(x="b n s 2h", c="s h", d="s h", p=0),
-    refuse=[dict(x="b n s 2h", c="1 h", d="s h", p=0), dict(x="b n s 2h", c="s h", d="1 h", p=0), dict(x="n s 2h", c="s h", d="s h", p=0),
-            dict(x="b n s 2h", c="h", d="s h", p=0), dict(x="b n s 2h", c="s h", d="h", p=0)],
+    refuse=[dict(x="b n s 2h", c="1 h", d="s h", p=0), dict(x="b n s 2h", c="s h", d="1 h", p=0),
+            dict(x="n s 2h", c="s h", d="s h", p=0), dict(x="b n s 2h", c="h", d="s h", p=0),
+            dict(x="b n s 2h", c="s h", d="h", p=0), dict(x="b n s 2h", c="1 s h", d="s h", p=0),
+            dict(x="b n s 2h", c="s h", d="1 s h", p=0)],
 )  # fmt: skip
 def rope_rows_table(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
     """rope(x, c, s) = rope of [B,N,S,H] with rows [1,S,h], where c and s are [S,h]"""
@@ -66,8 +86,8 @@ def rope_rows_table(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact", holds=dict(x="b n s 2h", c="1 s h", d="1 s h", p=0),
-    refuse=[dict(x="b n s 2h", c="n s h", d="1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="n s h", p=0), dict(x="b n s 2h", c="1 1 h", d="1 s h", p=0),
-            dict(x="b n s 2h", c="1 s h", d="1 1 h", p=0)],
+    refuse=[dict(x="b n s 2h", c="n s h", d="1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="n s h", p=0),
+            dict(x="b n s 2h", c="1 1 h", d="1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="1 1 h", p=0)],
 )  # fmt: skip
 def rope_rows_table_3d(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
     """rope(x, c, s) = rope of [B,N,S,H] with rows c, s, where they are [1,S,h]"""
@@ -89,7 +109,8 @@ def rope_after_transpose(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int) -> Sid
 
 
 @rule(
-    stage="fuse", contract="exact", expand=dict(layout=(0, 1)), holds=dict(x="b n s 8", c="b s 3", d="b s 3", p=0, r=6, e=8),
+    stage="fuse", contract="exact", expand=dict(layout=(0, 1)),
+    holds=dict(x="b n s 8", c="b s 3", d="b s 3", p=0, r=6, e=8),
     refuse=[dict(x="b n s 9", c="b s 3", d="b s 3", p=0, r=6, e=8)],
 )  # fmt: skip
 def rope_partial(x: Tensor, c: Tensor, d: Tensor, p: Int, r: Int, e: Int, layout: int) -> Sides:
@@ -98,7 +119,7 @@ def rope_partial(x: Tensor, c: Tensor, d: Tensor, p: Int, r: Int, e: Int, layout
     return Sides(concat([turned, slice_(x, r, e)]), rows(x, c, d, p, layout, r), when=[eq(dim(x, -1), num(e))])
 
 
-# ---------------------------------------------------------------------------------------------------------- the operators
+# -------------------------------------------------------------------------------------------------------- the operators
 
 
 def _expanded(x: Tensor, c: Tensor) -> Tensor:
@@ -129,7 +150,10 @@ _EACH = dict(x="b n s 2h", c="b s h", d="b s h", p=0, w=0)
 _EACH_PART = dict(x="b n s 10", c="b s 3", d="b s 3", p=1, w=6)
 
 
-@rule(stage="target", contract="reassociated", holds=[_FULL, _PART], refuse=[dict(_FULL, c="b s h"), dict(_FULL, d="b s h")])
+@rule(
+    stage="target", contract="reassociated", holds=[_FULL, _PART],
+    refuse=[dict(_FULL, c="b s h"), dict(_FULL, d="b s h")],
+)  # fmt: skip
 def ms_rope_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> Sides:
     """rope of [B,N,S,H] with rows [1,S,h] = com.microsoft RotaryEmbedding with caches [S,h] at offset 0"""
     op: Tensor = call("MsRope", x, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
@@ -150,7 +174,10 @@ _FULL_S = dict(x="b s n 2h", c="1 s h", d="1 s h", p=0, w=0)
 _PART_S = dict(x="b s n 10", c="1 s 3", d="1 s 3", p=1, w=6)
 
 
-@rule(stage="target", contract="reassociated", holds=[_FULL_S, _PART_S], refuse=[dict(_FULL_S, c="b s h"), dict(_FULL_S, d="b s h")])
+@rule(
+    stage="target", contract="reassociated", holds=[_FULL_S, _PART_S],
+    refuse=[dict(_FULL_S, c="b s h"), dict(_FULL_S, d="b s h")],
+)  # fmt: skip
 def ms_rope3_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: Int) -> Sides:
     """rope of [B,S,N,H] with rows [1,S,h] = com.microsoft RotaryEmbedding on [B,S,N*H] with caches [S,h] at offset 0"""
     flat = reshape(x, ints(0, 0, n * e))

@@ -8,8 +8,25 @@ sin stay what the model computes at run time: nothing is baked, no position is a
 from __future__ import annotations
 
 from ..egraph.lang import (
-    Int, Ints, Sides, Tensor, at, call, concat, count, dim, doubled, eq, le, ne, num, rank, rule, slice_, unsqueeze,
-)  # fmt: skip
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    at,
+    call,
+    concat,
+    count,
+    dim,
+    doubled,
+    eq,
+    le,
+    ne,
+    num,
+    rank,
+    rule,
+    slice_,
+    unsqueeze,
+)
 
 
 def wide(x: Tensor, pairs: int | Int) -> Tensor:
@@ -50,7 +67,8 @@ def wide_concat_6(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     refuse=[dict(x="b s h", t="ints b s h 3", u="ints b s 3h"), dict(x="b s h", t="ints b s h 2", u="ints s b 2h"),
             dict(x="1 3", t="ints 2 3 1", u="ints 1 6"), dict(x="b s 1", t="ints b s 3 2", u="ints b s 6"),
             dict(x="b s h", t="ints b s h 2", u="ints 1 b s 2h"), dict(x="b 1 h", t="ints b 5 h 2", u="ints b 5 2h"),
-            dict(x="1 s h", t="ints 3 s h 2", u="ints 3 s 2h"), dict(x="1 n s h", t="ints 3 n s h 2", u="ints 3 n s 2h")],
+            dict(x="1 s h", t="ints 3 s h 2", u="ints 3 s 2h"),
+            dict(x="1 n s h", t="ints 3 n s h 2", u="ints 3 n s 2h")],
 )  # fmt: skip
 def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(expand(unsqueeze(x, -1), [.., h, 2]), [.., 2h]) = wide(x), every element twice"""
@@ -58,7 +76,8 @@ def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     flat: Tensor = call("Reshape", pairs, u)
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(2, r + 1)]
     sizes = [eq(dim(pairs, -1), num(2)), eq(dim(pairs, -2), num(h)), eq(dim(x, -1), num(h)), eq(rank(pairs), r + 1)]
-    return Sides(flat, wide(x, 1), when=[eq(rank(x), r), *sizes, eq(rank(flat), r), eq(dim(flat, -1), num(2 * h)), *same])
+    when = [eq(rank(x), r), *sizes, eq(rank(flat), r), eq(dim(flat, -1), num(2 * h)), *same]
+    return Sides(flat, wide(x, 1), when=when)
 
 
 @rule(
@@ -69,8 +88,8 @@ def wide_stack(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(x, x), [.., 2h]) = wide(x), every element twice"""
     flat: Tensor = call("Reshape", concat([unsqueeze(x, -1), unsqueeze(x, -1)]), u)
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(2, r + 1)]
-    return Sides(flat, wide(x, 1),
-                 when=[eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h)), *same])  # fmt: skip
+    when = [eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h)), *same]
+    return Sides(flat, wide(x, 1), when=when)
 
 
 @rule(stage="marker", holds=dict(c="doubled0 5 2h", h=2), refuse=[dict(c="5 2h", h=2)])
@@ -112,13 +131,19 @@ def wide_cast(x: Tensor, p: Int, t: Int) -> Sides:
     return Sides(call("Cast", wide(x, p), t), wide(call("Cast", x, t), p))
 
 
-@rule(stage="marker", holds=[dict(x="b s h", c="", p=0), dict(x="b s h", c="", p=1)], refuse=[dict(x="b s h", c="2h", p=0)])
+@rule(
+    stage="marker", holds=[dict(x="b s h", c="", p=0), dict(x="b s h", c="", p=1)],
+    refuse=[dict(x="b s h", c="2h", p=0)],
+)  # fmt: skip
 def wide_scale(x: Tensor, c: Tensor, p: Int) -> Sides:
     """wide(x) * c = wide(x * c)   for a scalar c"""
     return Sides(wide(x, p) * c, wide(x * c, p), when=[eq(rank(c), 0)])
 
 
-@rule(stage="marker", holds=[dict(x="b s h", c="1", p=0), dict(x="s h", c="b 1 1", p=1)], refuse=[dict(x="b s 3", c="6", p=0)])
+@rule(
+    stage="marker", holds=[dict(x="b s h", c="1", p=0), dict(x="s h", c="b 1 1", p=1)],
+    refuse=[dict(x="b s 3", c="6", p=0)],
+)  # fmt: skip
 def wide_scale_one(x: Tensor, c: Tensor, p: Int) -> Sides:
     """wide(x) * c = wide(x * c)   for c constant along the last axis"""
     return Sides(wide(x, p) * c, wide(x * c, p), when=[eq(dim(c, -1), num(1))])
@@ -130,7 +155,10 @@ def wide_mul(x: Tensor, y: Tensor, p: Int) -> Sides:
     return Sides(wide(x, p) * wide(y, p), wide(x * y, p), when=[eq(dim(x, -1), dim(y, -1))])
 
 
-@rule(stage="marker", holds=[dict(x="b s h", a=-3, p=0), dict(x="b s h", a=-2, p=1)], refuse=[dict(x="b s h", a=-1, p=0)])
+@rule(
+    stage="marker", holds=[dict(x="b s h", a=-3, p=0), dict(x="b s h", a=-2, p=1)],
+    refuse=[dict(x="b s h", a=-1, p=0)],
+)  # fmt: skip
 def wide_unsqueeze(x: Tensor, a: Int, p: Int) -> Sides:
     """unsqueeze(wide(x), a) = wide(unsqueeze(x, a))   for a other than the last"""
     return Sides(unsqueeze(wide(x, p), a), wide(unsqueeze(x, a), p), when=[ne(a, -1)])
@@ -165,7 +193,10 @@ def wide_slice_other(x: Tensor, a: Int, s: Int, e: Int, t: Int, p: Int) -> Sides
     return Sides(call("SliceC", wide(x, p), a, s, e, t), wide(call("SliceC", x, a, s, e, t), p), when=[ne(a, -1)])
 
 
-@rule(stage="marker", holds=dict(x="5 h", s="ints 0", e="ints 3", a=-2, t=1, p=0), refuse=[dict(x="b 5", s="ints 0", e="ints 3", a=-1, t=1, p=0)])
+@rule(
+    stage="marker", holds=dict(x="5 h", s="ints 0", e="ints 3", a=-2, t=1, p=0),
+    refuse=[dict(x="b 5", s="ints 0", e="ints 3", a=-1, t=1, p=0)],
+)  # fmt: skip
 def wide_slice_dynamic(x: Tensor, s: Tensor, e: Tensor, a: Int, t: Int, p: Int) -> Sides:
     """wide(x)[s:e:t on a] = wide(x[s:e:t on a])   for a other than the last, bounds computed at run time"""
     return Sides(call("Slice", wide(x, p), s, e, a, t), wide(call("Slice", x, s, e, a, t), p), when=[ne(a, -1)])
@@ -189,7 +220,7 @@ def wide_slice_even(x: Tensor, h: Int) -> Sides:
     return Sides(slice_(wide(x, 1), 0, 2 * h - 1, step=2), x, when=[eq(dim(x, -1), num(h))])
 
 
-# ------------------------------------------------------------------------------------------------------ the quarter turn
+# ----------------------------------------------------------------------------------------------------- the quarter turn
 
 
 @rule(stage="marker", holds=[dict(x="b n s 2h"), dict(x="2h")], refuse=[dict(x="b 6", h=2)])
@@ -200,7 +231,8 @@ def rot_halves(x: Tensor, h: Int) -> Sides:
 
 @rule(
     stage="marker", expand=dict(r=(1, 2, 3, 4, 5)), holds=dict(x="b n s 2h", u="ints b n s 2h"),
-    refuse=[dict(x="b n s 2h", u="ints n b s 2h"), dict(x="b n s 6", u="ints b n s 4", h=2), dict(x="b n s 2h", u="ints 1 b n s 2h")],
+    refuse=[dict(x="b n s 2h", u="ints n b s 2h"), dict(x="b n s 6", u="ints b n s 4", h=2),
+            dict(x="b n s 2h", u="ints 1 b n s 2h")],
 )  # fmt: skip
 def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(-x[1::2], x[0::2]), shape of x) = rot(x) of (even, odd) pairs"""
@@ -210,7 +242,7 @@ def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     return Sides(flat, rot(x, 1), when=[eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(2 * h)), *same])
 
 
-# ----------------------------------------------------------------------------------------------------------- the rotation
+# --------------------------------------------------------------------------------------------------------- the rotation
 
 
 @rule(
@@ -224,9 +256,13 @@ def rope_sum(x: Tensor, c: Tensor, s: Tensor, p: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="reassociated", holds=dict(x="b n s h", y="b n s h", c="b 1 s h", s="b 1 s h"),
-    refuse=[dict(x="b n s 3", y="b n s 3", c="b 1 s 1", s="b 1 s 3"), dict(x="b n s 3", y="b n s 3", c="b 1 s 3", s="b 1 s 1"),
-            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"), dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="1 1 s 3"),
-            dict(x="1 b n s h", y="b n s h", c="b 1 s h", s="1 1 s h"), dict(x="b n 1 h", y="b n s h", c="b 1 s h", s="1 1 s h")],
+    refuse=[dict(x="b n s 3", y="b n s 3", c="b 1 s 1", s="b 1 s 3"),
+            dict(x="b n s 3", y="b n s 3", c="b 1 s 3", s="b 1 s 1"),
+            dict(x="b n s 3", y="b n s 1", c="b 1 s 3", s="b 1 s 3"),
+            dict(x="b n s 3", y="b 1 s 3", c="b 1 s 3", s="1 1 s 3"),
+            dict(x="1 b n s h", y="b n s h", c="b 1 s h", s="1 1 s h"),
+            dict(x="b n s h", y="1 b n s h", c="b 1 s h", s="1 1 s h"),
+            dict(x="b n 1 h", y="b n s h", c="b 1 s h", s="1 1 s h")],
 )  # fmt: skip
 def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
     """cat(x*c - y*s, y*c + x*s) = rope(cat(x, y), c, s)"""
@@ -236,10 +272,14 @@ def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
-    refuse=[dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints n b s 2h"), dict(x="b n s 6", c="b 1 s 1", s="b 1 s 3", h=3, u="ints b n s 6"),
-            dict(x="b n s 6", c="b 1 s 3", s="b 1 s 1", u="ints b n s 6"), dict(x="1 b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
-            dict(x="b n s 2h", c="1 b 1 s h", s="b 1 s h", u="ints b n s 2h"), dict(x="b n s 2h", c="b 1 s h", s="1 b 1 s h", u="ints b n s 2h")],
+    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)),
+    holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
+    refuse=[dict(x="b n s 2h", c="b 1 s h", s="b 1 s h", u="ints n b s 2h"),
+            dict(x="b n s 6", c="b 1 s 1", s="b 1 s 3", h=3, u="ints b n s 6"),
+            dict(x="b n s 6", c="b 1 s 3", s="b 1 s 1", u="ints b n s 6"),
+            dict(x="1 b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
+            dict(x="b n s 2h", c="1 b 1 s h", s="b 1 s h", u="ints b n s 2h"),
+            dict(x="b n s 2h", c="b 1 s h", s="1 b 1 s h", u="ints b n s 2h")],
 )  # fmt: skip
 def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(xe*c - xo*s, xo*c + xe*s)) = rope(x, c, s) of (even, odd) pairs"""

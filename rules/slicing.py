@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.lang import (
-    Int, Ints, Sides, Tensor, Tensors, arange, at, call, concat, dim, eq, le, lt, num, rank, rule,
-)  # fmt: skip
+from ..egraph.lang import Int, Ints, Sides, Tensor, Tensors, arange, at, call, concat, dim, eq, le, num, rule
 
 
 def sliced(x: Tensor, axis: int | Int, start: int | Int, end: int | Int, step: int | Int = 1) -> Tensor:

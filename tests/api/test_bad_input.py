@@ -1,7 +1,7 @@
 """Input that is no model, or a broken one, and output that cannot be written.
 
-Each ends with one line on stderr that names the file or the node, an exit status above zero, and every file in
-the folder as it was.
+Each ends with one line on stderr that names the file or the node, an exit status above zero, and every file
+in the folder as it was.
 """
 
 from __future__ import annotations

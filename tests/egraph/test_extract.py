@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from onnx_egraph.egraph import extract as extract_module
+from onnx_egraph.egraph import program as program_module
 from onnx_egraph.egraph.errors import ExtractionError
 from onnx_egraph.egraph.extract import ENode, Extraction, extract
 
@@ -138,9 +139,9 @@ def test_matches_brute_force(solver: str, reduce: bool, monkeypatch: pytest.Monk
     if solver != "search":
         monkeypatch.setattr(extract_module, "_SEARCH_LIMIT", -1)
     if solver == "levels":
-        monkeypatch.setattr(extract_module, "_DENSE_SCC", 1)
+        monkeypatch.setattr(program_module, "_DENSE_SCC", 1)
     if not reduce:
-        monkeypatch.setattr(extract_module, "_reduce", lambda problem: False)
+        monkeypatch.setattr(extract_module, "reduce", lambda problem: False)
     ungrounded = 0
     for seed in range(300):
         nodes, roots = random_egraph(random.Random(seed))

@@ -12,6 +12,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 from roundtrip_models import (
     CONSTANTS,
+    FUSED,
     SIZE,
     bodies,
     fused,

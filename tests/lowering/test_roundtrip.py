@@ -1,4 +1,4 @@
-"""All that is in a model and is no operator comes through: names, types, metadata, odd values, unused things."""
+"""All that is in a model and is no operator comes through: names, types, metadata, odd values."""
 
 from __future__ import annotations
 

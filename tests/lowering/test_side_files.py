@@ -1,8 +1,10 @@
-"""Weights outside the model file: they stay where they are or are copied as files, and never pass through memory."""
+"""Weights outside the model file: they stay or are copied as files, and never pass through memory."""
 
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +129,27 @@ def test_large_weights_in_memory_go_to_a_side_file(tmp_path: Path, monkeypatch: 
     np.testing.assert_allclose(
         run(tmp_path / "out.onnx", x=x())[0], run(given, x=x())[0], rtol=1e-4, atol=1e-3
     )
+
+
+@pytest.mark.parametrize("at", ["copyfile", "replace"])
+def test_a_process_killed_while_it_writes_leaves_the_old_files(tmp_path: Path, at: str) -> None:
+    (tmp_path / "far").mkdir()
+    source, target = with_side_file(tmp_path), tmp_path / "far" / "out.onnx"
+    target.write_bytes(b"old")
+    target.with_name("out.onnx.data").write_bytes(b"old data")
+    code = f"""
+import os, shutil, time
+from onnx_egraph import saturate_and_extract
+result = saturate_and_extract({str(source)!r})
+def stop(*_):
+    print("now", flush=True)
+    time.sleep(600)
+{"shutil" if at == "copyfile" else "os"}.{at} = stop
+result.save({str(target)!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"now\n"
+        process.kill()
+    visible = {p.name: p.read_bytes() for p in (tmp_path / "far").iterdir() if not p.name.startswith(".")}
+    assert visible == {"out.onnx": b"old", "out.onnx.data": b"old data"}

@@ -1,4 +1,4 @@
-"""Decoding with caches: the optimised model, fed by its own presents, gives the tokens of the original, step by step."""
+"""Decoding with caches: the optimised model, fed by its own presents, gives the original's tokens, step by step."""
 
 from __future__ import annotations
 

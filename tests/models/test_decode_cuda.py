@@ -70,14 +70,18 @@ def test_one_node_per_layer() -> None:
     assert isinstance(model, onnx.ModelProto)
     ops = [n.op_type for n in model.graph.node]
     assert ops.count("GroupQueryAttention") == LAYERS
-    assert "RotaryEmbedding" not in ops and "Softmax" not in ops
+    assert "RotaryEmbedding" not in ops
+    assert "Softmax" not in ops
     assert sum(op in ("SimplifiedLayerNormalization", "RMSNormalization") for op in ops) == 2 * LAYERS + 1
     for n in model.graph.node:
         if n.op_type == "GroupQueryAttention":
             attributes = {a.name: helper.get_attribute_value(a) for a in n.attribute}
-            assert attributes["num_heads"] == HEADS and attributes["kv_num_heads"] == GROUPS
-            assert attributes["do_rotary"] == 1 and attributes["causal"] == 0
-            assert all(n.input[i] for i in (3, 4, 5, 6, 7, 8, 9, 10, 14, 15)), "cache, rotation, mask and norms are inputs"
+            assert attributes["num_heads"] == HEADS
+            assert attributes["kv_num_heads"] == GROUPS
+            assert attributes["do_rotary"] == 1
+            assert attributes["causal"] == 0
+            given = [n.input[i] for i in (3, 4, 5, 6, 7, 8, 9, 10, 14, 15)]
+            assert all(given), "cache, rotation, mask and norms are inputs"
             assert {o for o in n.output[1:]} <= {o.name for o in model.graph.output}, "the presents are its outputs"
 
 
@@ -97,7 +101,8 @@ def test_numbers(batch: int, past: int) -> None:
     feeds = {"input_ids": rng.integers(3, 128, (batch, 1)), "attention_mask": mask, **caches}
     want, got = (session(m).run(None, feeds) for m in (original, without_norms(result.model)))
     for a, b in zip(want, got, strict=True):
-        assert a.dtype == b.dtype == np.float16 and a.shape == b.shape
+        assert a.dtype == b.dtype == np.float16
+        assert a.shape == b.shape
         scale = max(1.0, float(np.abs(a.astype(np.float32)).max()))
         # two layers of products over up to 128 terms, each rounded to half
         assert np.abs(a.astype(np.float32) - b.astype(np.float32)).max() <= 4 * 2.0**-10 * np.sqrt(128) / 4 * scale

@@ -13,7 +13,8 @@ ATTENTION = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
 NORM = {"RMSNormalization", "LayerNormalization"}
 GELU = {"Gelu", "FastGelu"}
 
-#: rotary, attention, norm and gelu operators that must be in the result (LayerNormalization may be there from the start)
+#: rotary, attention, norm and gelu operators that must be in the result
+#: (LayerNormalization may be there from the start)
 WANTED = {
     "bart_decoder_init_ts_sdpa": (0, 4, 7, 2),
     "bart_decoder_past_ts_sdpa": (0, 4, 7, 2),
@@ -43,7 +44,8 @@ def test_export(name: str) -> None:
     result = saturate_and_extract(EXPORTS / f"{name}.onnx", verify=True)
     model = result.model
     ops = [n.op_type for n in model.graph.all_nodes()]  # type: ignore[union-attr]
-    found = tuple(sum(op in family for op in ops) for family in ({"RotaryEmbedding"}, ATTENTION, NORM | {"SimplifiedLayerNormalization"}, GELU))
+    families = ({"RotaryEmbedding"}, ATTENTION, NORM | {"SimplifiedLayerNormalization"}, GELU)
+    found = tuple(sum(op in family for op in ops) for family in families)
     assert all(f >= w for f, w in zip(found, WANTED[name], strict=True)), found
     assert "agree" in result.report.verification
     assert result.report.stop == "saturated"

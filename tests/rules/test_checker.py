@@ -84,11 +84,13 @@ def test_a_sample_outside_the_language_is_named(sample: dict[str, str], says: st
         ("ids= 1 2 3 4", (4,), "int64"),
         ("doubled0 s 2h", (3, 10), "float32"),
         ("s:bool", (3,), "bool"),
+        ("b t+1 2h+3:int32", (2, 8, 13), "int32"),
+        ("causal 3 3", (3, 3), "float32"),
     ],
 )
 def test_the_language_of_samples(text: str, shape: tuple[int, ...], dtype: str) -> None:
     sample = Sample({"x": text}, {"x": "T"})
-    x = draw(sample, {"b": 2, "s": 3, "h": 5}, np.random.default_rng(0)).env["x"]
+    x = draw(sample, {"b": 2, "s": 3, "h": 5, "t": 7}, np.random.default_rng(0)).env["x"]
     assert (x.shape, str(x.dtype)) == (shape, dtype)
 
 
@@ -99,6 +101,7 @@ def test_values_follow_their_word() -> None:
     assert value("ints 4 -1 2h").tolist() == [4, -1, 6]
     assert value("=0.5:1").tolist() == [0.5]
     assert (value("positive 50") > 0).all()
+    assert (value("causal 3 3") < 0).tolist() == [[False, True, True], [False, False, True], [False] * 3]
     assert set(value("ids 3 60").tolist()) == {0, 1, 2}
     halves, pairs = value("doubled0 4 2h"), value("doubled1 4 2h")
     assert np.array_equal(halves[:, :3], halves[:, 3:])
@@ -106,9 +109,7 @@ def test_values_follow_their_word() -> None:
 
 
 def test_exact_rules_meet_special_values() -> None:
-    drawn = draw(
-        Sample({"x": "40", "i": "40:int32"}, {"x": "T", "i": "T"}), {}, np.random.default_rng(0), special=True
-    )
+    drawn = draw(Sample({"x": "40", "i": "40:int32"}, {"x": "T", "i": "T"}), {}, np.random.default_rng(0), special=True)
     x, i = drawn.env["x"], drawn.env["i"]
     tiny = np.finfo(np.float32).smallest_subnormal
     assert np.isnan(x).any()
@@ -139,6 +140,6 @@ def test_letters_that_must_differ_differ_in_the_plain_draws() -> None:
 
 
 def test_constants_know_it() -> None:
-    assert [parse(t).constant for t in ("=1", "ints 1 2", "doubled0 4", "ids= 1 2", "b", "ids 5 b")] == [
-        True
-    ] * 4 + [False] * 2
+    assert [parse(t).constant for t in ("=1", "ints 1 2", "doubled0 4", "ids= 1 2", "b", "ids 5 b")] == [True] * 4 + [
+        False
+    ] * 2

@@ -1,4 +1,4 @@
-"""Models that hold an RMS normalisation spelled out, so that something is fused, and what must hold of results."""
+"""Models that hold an RMS normalisation spelled out, and what must hold of results."""
 
 from __future__ import annotations
 
