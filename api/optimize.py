@@ -22,7 +22,7 @@ from .egraph.target import Target
 from .egraph.target import target as find_target
 from .lowering.emit import FUSED
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
+from .lowering.load import OLDEST_OPSET, Source, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
@@ -38,6 +38,8 @@ from .verification import verdict
 
 Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
+#: Further passes over a model with graphs inside its nodes.
+_PASSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,7 @@ def saturate_and_extract(
         select(ALL if rules is None else rules, disable), cost or Roofline(),
         find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
     )  # fmt: skip
-    tell("reading")
-    with run.timed("read"):
-        loaded = load(model)
-    result = run.optimise(loaded)
+    result = run.optimise(model)
     if verify:
         with run.timed("verify"):
             _verified(run, model, result)
@@ -132,6 +131,7 @@ class _Run:
             self.rules = [r for r in rules if ROWS_VISIBLE not in r.assumes]
         self.report = Report()
         self.explainers: list[Explainer] = []
+        self.priced: set[str | None] = set()  # graphs whose cost as they came is counted
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -139,28 +139,39 @@ class _Run:
         yield
         self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
 
-    def optimise(self, loaded: Loaded) -> Result:
+    def optimise(self, source: Source) -> Result:
+        self.tell("reading")
+        with self.timed("read"):
+            loaded = load(source)
         model, report = loaded.model, self.report
         report.opset, report.nodes_before = loaded.opset, _count(model)
-        original = model.clone()
         if loaded.opset < OLDEST_OPSET:
             report.unchanged = f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
             report.nodes_after = report.nodes_before
-            return self._result(original, loaded.kind)
-        self.tell("inferring shapes")
+            return self._result(model, loaded.kind)
         with self.timed("shapes"):
             lift_constants(model)
-            shapes = infer(model)
-        names = Names.of(model)
-        changed = False
-        for graph in _inner_first(model.graph):
-            changed |= self._graph(model, graph, shapes, names, loaded.opset)
+        changed = self._pass(model)
+        # What a body learns from its optimised surroundings may make it smaller still.
+        again = changed and len(list(model.graphs())) > 1
+        for _ in range(_PASSES if again else 0):
+            if not self._pass(model):
+                break
         report.nodes_after = _count(model)
         if not changed:
-            report.unchanged = report.unchanged or "no rule leads to a cheaper graph"
+            report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
-            return self._result(original, loaded.kind)
+            model = load(source).model  # as it was, its Constant nodes included
         return self._result(model, loaded.kind)
+
+    def _pass(self, model: ir.Model) -> bool:
+        """Optimise every graph of the model in place, bodies first; whether anything changed."""
+        self.tell("inferring shapes")
+        with self.timed("shapes"):
+            shapes = infer(model)
+        names, self.report.cost_after = Names.of(model), 0
+        changed = [self._graph(model, graph, shapes, names, self.report.opset) for graph in _inner_first(model.graph)]
+        return any(changed)
 
     def _result(self, model: ir.Model, kind: str) -> Result:
         given = ir.to_proto(model) if kind == "proto" else model
@@ -190,8 +201,10 @@ class _Run:
             found = extract(nodes, roots)
         choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
         raised = any(rows[k] < 0 for k in found.choice.values())
-        before = _original_cost(frozen, reading, pricer)
-        report.cost_before, report.cost_after = report.cost_before + before, report.cost_after + found.cost
+        if graph.name not in self.priced:
+            self.priced.add(graph.name)
+            report.cost_before += _original_cost(frozen, reading, pricer)
+        report.cost_after += found.cost
         report.extraction, report.gap = (
             "; ".join(filter(None, [found.method, found.message])),
             max(report.gap, found.gap),
@@ -270,28 +283,31 @@ def _printed(choice: Mapping[int, Row]) -> int:
 
 def original_rows(frozen: Frozen, reading: Reading) -> set[Row]:
     """The e-nodes the reader made, as they stand after saturation."""
-    terms, found = reading.terms, set()
+    return {row for _, row in _read_rows(frozen, reading)}
+
+
+def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, int], Row]]:
+    """The terms of the reading with their sort and number, as e-nodes of the frozen e-graph."""
+    terms = reading.terms
     vectors = {k: v for v, k in terms.vectors.items()}
     for name, rows in terms.rows.items():
-        sorts = terms.ops[name].sorts
+        op = terms.ops[name]
         for out, *args in rows:
-            children = tuple(
-                frozen.cell(s, a) for s, a in zip(sorts, args, strict=True) if s in ("T", "TL", "Nd")
-            )
+            pairs = list(zip(op.sorts, args, strict=True))
+            children = tuple(frozen.cell(s, a) for s, a in pairs if s in ("T", "TL", "Nd"))
             attrs = tuple(
                 vectors[a] if s == "IV" else float(a) if s == "f64" else a
-                for s, a in zip(sorts, args, strict=True) if s not in ("T", "TL", "Nd")
+                for s, a in pairs if s not in ("T", "TL", "Nd")
             )  # fmt: skip
-            found.add(Row(frozen.cell(terms.ops[name].out, out), name, children, attrs))
-    return found
+            yield (op.out, out), Row(frozen.cell(op.out, out), name, children, attrs)
 
 
 def _original_cost(frozen: Frozen, reading: Reading, pricer: Pricer) -> int:
-    """What the graph costs as it was read."""
-    cheapest: dict[int, int] = {}
-    for r in original_rows(frozen, reading):
-        cost = pricer.cost(r)
-        cheapest[r.cls] = min(cheapest.get(r.cls, cost), cost)
+    """What the graph costs as it was read: each value once, by the cheaper of its spellings."""
+    cheapest: dict[tuple[str, int], int] = {}
+    for number, row in _read_rows(frozen, reading):
+        cost = pricer.cost(row)
+        cheapest[number] = min(cheapest.get(number, cost), cost)
     return sum(cheapest.values())
 
 
@@ -314,7 +330,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
             run.strict,
         )
         try:
-            outcome = compared(again.optimise(load(model))._ir)
+            outcome = compared(again.optimise(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
             return False
         return bool(outcome.runs) and not outcome.mismatches

@@ -79,6 +79,7 @@ def _general() -> list[Law]:
         ("visible-unsqueeze", "(visible m) (= o (Unsqueeze m a)) (!= a -1)", "(visible o)"),
         ("sized-plus", "(dimplus d a k) (sized a)", "(sized d)"),
         ("size-plus", "(= t (DimT d)) (dimplus d a k) (sized a)", "(union t (Add (DimT a) (Ints (vec-of k))))"),
+        ("size-of", f"(= 1 (len t)) (= 1 (rank t)) (= {INT64} (dtype t)) (= d (elem t 0)) (sized d)", "(union t (DimT d))"),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.ops import INTS, LIST, NODE, TENSOR, Op
+from ..egraph.ops import INTS, LIST, NODE, OPS, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
 from .emit import EMITTERS, constant, custom
 from .reader import Reading
@@ -78,6 +78,7 @@ class Writer:
         self._constants = self._stored()
         self._initializers: dict[str, ir.Value] = {}
         self._node_names: set[str] = set()
+        self._again: ir.Value | None = None  # the output a value is computed a second time for
         self._taken: set[int | None] = set()  # classes whose graph output has its node
         self._used = {o.name for o in self.graph.outputs}  # names of values that are not to be used again
         self._out_rows = {(r.children[0], r.attrs[0]): r.cls for r in frozen.rows if r.op == "Out"}
@@ -219,6 +220,8 @@ class Writer:
 
     def _value(self, index: int | None, old: ir.Node | None) -> ir.Value:
         """The value of a new node, named after a graph output of its class, or a value it stands for."""
+        if self._again is not None and index is None:
+            return self._again
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
         if out is not None and cls not in self._taken:
@@ -283,6 +286,12 @@ class Writer:
             return old
         copy, producer = _like(old, old.name), old.producer()
         copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
+        row = self.choice[cls]
+        if row.op in EMITTERS and not copied and OPS[row.op].shape in ("same", "broadcast") and row.op != "Softmax":
+            self._current, self._again = cls, copy  # one pass over the operands costs no more than a copy of the result
+            self._emit(row)
+            self._again = None
+            return copy
         self._current = -1  # of no class: a report must not count it
         self._add("Identity", [made], [], "", [copy], producer if copied else None)
         return copy
