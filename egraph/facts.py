@@ -79,7 +79,10 @@ def _general() -> list[Law]:
         ("visible-unsqueeze", "(visible m) (= o (Unsqueeze m a)) (!= a -1)", "(visible o)"),
         ("sized-plus", "(dimplus d a k) (sized a)", "(sized d)"),
         ("size-plus", "(= t (DimT d)) (dimplus d a k) (sized a)", "(union t (Add (DimT a) (Ints (vec-of k))))"),
-        ("size-of", f"(= 1 (len t)) (= 1 (rank t)) (= {INT64} (dtype t)) (= d (elem t 0)) (sized d)", "(union t (DimT d))"),
+        (
+            "size-of", f"(= 1 (len t)) (= 1 (rank t)) (= {INT64} (dtype t)) (= d (elem t 0)) (sized d)",
+            "(union t (DimT d))",
+        ),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
     ]
@@ -223,11 +226,6 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= r (rank $0))", "(set (rank o) r)"),
         ("(= d (dim $0 i)) (!= i -1)", "(union (dim o i) d)"),
         ("(= (DNum h) (dim $0 -1))", "(union (dim o -1) (DNum (* 2 h)))"),
-    ],
-    "scores": [
-        ("", "(set (rank o) 4)"),
-        ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
-        ("(= d (dim $1 -2))", "(union (dim o -1) d)"),
     ],
     "sdpa": [
         ("", "(set (rank o) 4)"),

@@ -67,7 +67,12 @@ def _array(x: Expr, env: Env) -> np.ndarray:
 
 
 def rank(x: Expr) -> Fact:
-    return Fact(f"(rank {x.text()})", lambda env: _array(x, env).ndim, x.variables())
+    """The number of axes of x; nothing for an operand that is absent."""
+
+    def read(env: Env) -> int | None:
+        return None if x.value(env) is None else _array(x, env).ndim
+
+    return Fact(f"(rank {x.text()})", read, x.variables())
 
 
 def dtype(x: Expr) -> Fact:
@@ -113,7 +118,7 @@ def scalar(c: Expr) -> Fact:
 
 def thin(c: Expr, x: Expr, k: int) -> list[Guard]:
     """The one-element constant c does not widen x: k = 0, it has rank 0; k = 1, it has no more axes than x."""
-    return [le(1, rank(c)), le(rank(c), rank(x))] if k else [eq(rank(c), 0)]
+    return [le(rank(c), rank(x))] if k else [eq(rank(c), 0)]
 
 
 def real(value: float) -> Float:

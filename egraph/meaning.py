@@ -7,7 +7,7 @@ slices of constant bounds are in range, a quarter turn needs an even last axis. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +31,9 @@ _FLOAT = frozenset(
 _BOOL = frozenset(("And", "Or", "Not"))
 #: Markers of attention, and how many of their operands are [B, N, S, H].
 _BNSH: Mapping[str, int] = MappingProxyType({"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1})
+#: What rules may assume of an attention.
+SAME_BATCH = "q, k and v of an attention have the same batch size, and its mask has that or 1"
+MASK_FITS = "a mask is no wider than the scores it is added to"
 _BAD = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 
 
@@ -54,7 +57,10 @@ def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
             return [_widened(v) for v in value]
         return _widened(value) if wide else value
     if e.op is None or e.head in ("dim", "elem"):
-        return e.value(env)
+        try:
+            return e.value(env)
+        except ArithmeticError as error:
+            raise IllFormed(str(error)) from error
     return apply(e.op, [evaluate(a, env, wide=wide) for a in e.args], wide=wide)
 
 
@@ -76,16 +82,23 @@ def apply(op: Op, args: list[Any], *, wide: bool = False) -> Any:
     return _widened(np.asarray(value)) if wide else np.asarray(value)
 
 
-def outside(e: Expr, env: Env) -> bool:
-    """Whether e holds what a rule may exclude by `assumes`: an attention of operands of different batch sizes."""
-    for q, k, v, m in (t.args[:4] for t in e.subterms() if t.head == "Sdpa"):
-        batch = evaluate(q, env).shape[0]
-        mask = evaluate(m, env)
-        if any(evaluate(t, env).shape[0] != batch for t in (k, v)):
-            return True
-        if mask is not None and mask.ndim == 4 and mask.shape[0] not in (1, batch):
-            return True
+def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
+    """Whether e holds an attention that these assumptions exclude."""
+    for t in e.subterms() if assumes else ():
+        if t.head == "Sdpa":
+            q, k, v, m = (evaluate(a, env) for a in t.args[:4])
+            batch = {k.shape[0], v.shape[0]} | ({m.shape[0]} - {1} if m is not None and m.ndim == 4 else set())
+            if SAME_BATCH in assumes and batch != {q.shape[0]}:
+                return True
+            if MASK_FITS in assumes and _widens(q, k, m):
+                return True
     return False
+
+
+def _widens(q: np.ndarray, k: np.ndarray, m: np.ndarray | None) -> bool:
+    """Whether adding the mask m to the scores of q and k gives more than the scores are."""
+    full = (*q.shape[:-1], k.shape[-2])
+    return m is not None and any(a not in (1, b) for a, b in zip(m.shape[::-1], full[::-1], strict=False))
 
 
 def largest(e: Expr, env: Env) -> float:
@@ -127,6 +140,12 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
             raise Assumed("cos and sin have rows for each batch row of x, or for all")
     if op.name in _BNSH and any(x.ndim != 4 for x in args[: _BNSH[op.name]]):
         raise IllFormed(f"{op.name} takes operands of rank 4")
+    if op.name in ("Sdpa", "OnnxAttention"):
+        n, kv, kv2 = (t.shape[-3] if t.ndim == 4 else 0 for t in tensors[:3])
+        if kv != kv2 or not kv or n % kv:
+            raise IllFormed("k and v have the same number of heads, which divides that of q")
+    if op.name == "OnnxAttention" and _widens(tensors[0], tensors[1], args[3]):
+        raise IllFormed("a mask is broadcast to the scores")
     if op.name in ("Biased", "Sdpa") and any(m.ndim > 4 for m in tensors[_BNSH[op.name] :]):
         raise IllFormed("a mask has no more axes than the scores")
     if op.name == "Rope":
@@ -215,6 +234,8 @@ def first_difference(same: np.ndarray, x: np.ndarray, y: np.ndarray) -> str:
 
 
 __all__ = [
+    "MASK_FITS",
+    "SAME_BATCH",
     "Assumed",
     "IllFormed",
     "Valued",

@@ -199,6 +199,10 @@ def ms_mha(
     Returns [B,S,N*Hv]; H and Hv may differ in the 3-D form only.
     """
     split = [t if t.ndim == 4 else t.reshape(*t.shape[:2], heads, -1).transpose(0, 2, 1, 3) for t in (q, k, v)]
+    if k.ndim == 4 and k.shape[-1] != v.shape[-1]:
+        raise ValueError("k and v of rank 4 have one head size")
+    if mask is not None and any(a not in (1, b) for a, b in zip(mask.shape, (*split[0].shape[:3], split[1].shape[2]))):
+        raise ValueError("the mask is [B or 1, N or 1, S, T]")
     out = sdpa(split[0], split[1], split[2], mask, scale, 0.0, 0)
     return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
@@ -213,8 +217,8 @@ def ms_gqa(
     q [B,S,N*H]; k, v [B,S,KV*H]; past [B,KV,P,H]; cos, sin [L,H/2] with L >= P+S; ids [B,S];
     bias [B or 1,N or 1,S,P+S]; weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
     """
-    assert int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0]
-    assert (seqlens + 1 == int(total)).all()
+    if not int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0] or (seqlens + 1 != int(total)).any():
+        raise ValueError("the total length is that of the past and of q, the caches have a row for each position")
     heads = [
         t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3)
         for t, n in ((q, num_heads), (k, kv_num_heads), (v, kv_num_heads))
@@ -343,15 +347,16 @@ def _table() -> Mapping[str, Op]:
         "RopeT", "x cos sin pairs:i64 layout:i64 width:i64", rope_rows, "same", marker=True,
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
     )  # fmt: skip
-    op("Scores", "q k scale:f64", scores, "scores", marker=True, doc="scale * q @ k^T over [B,N,S,H] and [B,N,T,H]")
+    # Batch sizes, heads and masks may be broadcast: what these three join has facts of its own.
+    op("Scores", "q k scale:f64", scores, marker=True, doc="scale * q @ k^T over [B,N,S,H] and [B,N,T,H]")
     op(
-        "Biased", "q k mask scale:f64 cap:f64", biased, "scores", marker=True,
+        "Biased", "q k mask scale:f64 cap:f64", biased, marker=True,
         doc="scores, soft cap (0: none), mask added",
     )  # fmt: skip
     op("SafeSoftmax", "x guard:i64", safe_softmax, "same", marker=True, doc="softmax; guard 1: rows of NaN become 0")
     op("RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), marker=True, doc="each head, times in a row")
     op(
-        "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, "sdpa", marker=True,
+        "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, marker=True,
         doc="attention on BNSH, KV may be grouped",
     )  # fmt: skip
     op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)

@@ -13,6 +13,10 @@ binds:
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
     "causal 3 3"     a constant mask that hides all columns after the row's own
     "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
+    "absent"         no tensor at all, where an operator may go without one
+
+A capital letter is a symbol in the e-graph, never a number. The sample gives the numbers it stands for, as in
+K=(1, 3): the first ones of all capitals go together, then the second ones.
 
 An attribute variable with the name of a letter is that number, where nothing else binds it. A variable of
 sort list is a list of one tensor.
@@ -41,7 +45,7 @@ class Token(NamedTuple):
 
 
 _ZERO = Token(0)
-_WORD = re.compile(r"(?:(\d+)\*?)?([a-z](?:\*[a-z])*)(?:\+(\d+))?|(-?\d+)")
+_WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
 _KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "causal")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
@@ -64,6 +68,8 @@ class Spec:
 def parse(text: str) -> Spec:
     """One entry of a sample. Raises RuleError for a word that is not in the language."""
     body, *after = (part.strip() for part in text.split(":"))
+    if body == "absent":
+        return Spec("absent", (), "float32")
     if body.startswith("="):
         dtypes = [p for p in after if p[:1].isalpha()]
         shapes = [p for p in after if not p[:1].isalpha()]
@@ -95,6 +101,8 @@ class Sample:
     """A parsed entry of `holds` or `refuse`."""
 
     def __init__(self, entry: Mapping[str, Any], sorts: Mapping[str, str]) -> None:
+        self.symbols = {a: tuple(v) for a, v in entry.items() if len(a) == 1 and a.isupper() and a not in sorts}
+        entry = {a: v for a, v in entry.items() if a not in self.symbols}
         unknown = set(entry) - set(sorts)
         self.attributes: dict[str, Any] = {}
         self.tensors: dict[str, Spec] = {}
@@ -110,6 +118,9 @@ class Sample:
         if missing:
             raise RuleError(f"the sample gives no shape for {sorted(missing)[0]!r}")
         self.letters = tuple(sorted({c for t in self._all_tokens() for c in t.letters}))
+        counts = {len(self.symbols.get(c, ())) for c in self.letters if c.isupper()}
+        if len(counts) > 1 or counts & {0, 1}:
+            raise RuleError("the sample gives two or more numbers, as many for each, to the capital letters it uses")
         self.numbers = {t.factor for t in self._all_tokens() if not t.letters}
 
     def _all_tokens(self) -> Iterator[Token]:
@@ -117,9 +128,14 @@ class Sample:
             yield from spec.dims
             yield spec.high
 
-    def fixed(self) -> dict[str, int]:
-        """Letters whose number the sample gives, as an attribute of the same name."""
-        return {a: v for a, v in self.attributes.items() if a in self.letters and isinstance(v, int)}
+    def fixed(self, reading: int = 0) -> dict[str, int]:
+        """Letters whose number the sample gives: as an attribute of the same name, or capitals."""
+        given = {a: v for a, v in self.attributes.items() if a in self.letters and isinstance(v, int)}
+        return given | {c: v[reading] for c, v in self.symbols.items()}
+
+    def twin(self, letters: Mapping[str, int]) -> dict[str, int]:
+        """The same letters, the capitals another number: what differs is a symbol in the e-graph."""
+        return {**letters, **{c: v[1] for c, v in self.symbols.items()}}
 
     def distinct(self, first: int = 0) -> dict[str, int]:
         """A different prime for each letter, none of them a number of the sample."""
@@ -129,7 +145,9 @@ class Sample:
 
     def random(self, rng: np.random.Generator, sizes: Sequence[int] = (1, 2, 3, 5)) -> dict[str, int]:
         """Independent numbers for the letters: ones and coincidences are wanted."""
-        return {c: int(rng.choice(sizes)) for c in self.letters} | self.fixed()
+        count = min((len(v) for v in self.symbols.values()), default=1)
+        reading = int(rng.integers(count)) if count > 1 else 0
+        return {c: int(rng.choice(sizes)) for c in self.letters} | self.fixed(reading)
 
 
 @dataclass(slots=True)
@@ -171,7 +189,9 @@ def draw(
     return Drawn(env, chosen, dict(letters))
 
 
-def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: bool) -> np.ndarray:
+def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: bool) -> Any:
+    if spec.kind == "absent":
+        return None
     shape = tuple(number(t, letters) for t in spec.dims)
     if spec.kind in ("ints", "ids="):
         return np.asarray(shape, np.int64)
@@ -180,7 +200,8 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
     if spec.kind == "causal":
         return np.triu(np.full(shape, np.finfo(spec.dtype).min), 1).astype(spec.dtype)
     if spec.kind == "const":
-        return np.full(shape, spec.value, spec.dtype)
+        with np.errstate(over="ignore"):  # below what float16 holds: -inf
+            return np.full(shape, spec.value, spec.dtype)
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)

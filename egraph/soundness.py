@@ -34,6 +34,7 @@ import numpy as np
 from .dtypes import code, eps
 from .errors import EGraphError, RuleError
 from .meaning import Assumed, IllFormed, differs, evaluate, first_difference, largest, outside
+from .ops import DIM, TENSOR
 from .rule import Rule, Sides
 from .sample import Drawn, Sample, disturb, draw
 from .term import Expr
@@ -81,14 +82,25 @@ def bind(sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int]) -> tu
 
 
 def unequal(rule: Rule, sides: Sides, env: Mapping[str, Any]) -> str:
-    """Why the two sides differ on `env`, "" if they agree. Raises IllFormed if the left side cannot be
-    computed.
+    """Why the two sides differ on `env`, or those of an equality the rule states besides; "" if they agree.
+
+    Raises IllFormed if the left side cannot be computed.
     """
-    if rule.assumes and outside(sides.lhs, env):
+    if outside(sides.lhs, env, rule.assumes):
         return ""
-    left = evaluate(sides.lhs, env)
+    text = _compared(rule, sides.lhs, sides.rhs, env)
+    for a, b in sides.states if not text else ():
+        if a.sort == DIM and (sizes := (evaluate(a, env), evaluate(b, env)))[0] != sizes[1]:
+            return f"the rule states that {a.text()} = {b.text()}, but they are {sizes[0]} and {sizes[1]}"
+        if a.sort == TENSOR and (text := _compared(rule, a, b, env)):
+            return f"{text}, where the rule states that {a.text()} = {b.text()}"
+    return text
+
+
+def _compared(rule: Rule, a: Expr, b: Expr, env: Mapping[str, Any]) -> str:
+    left = evaluate(a, env)
     try:
-        right = evaluate(sides.rhs, env)
+        right = evaluate(b, env)
     except IllFormed as error:
         excluded = rule.assumes and isinstance(error, Assumed)
         return "" if excluded else f"the right side cannot be computed: {error}"
@@ -96,14 +108,14 @@ def unequal(rule: Rule, sides: Sides, env: Mapping[str, Any]) -> str:
         return differs(left, right)
     if left.shape != right.shape or left.dtype != right.dtype:
         return differs(left, right)
-    ref, kind = evaluate(sides.lhs, env, wide=True), str(left.dtype)
+    ref, kind = evaluate(a, env, wide=True), str(left.dtype)
     usable = np.isfinite(left) & np.isfinite(ref)
     if not usable.any():
         return ""
     longest = max((max(v.shape, default=1) for v in env.values() if isinstance(v, np.ndarray)), default=1)
     with np.errstate(all="ignore"):
         # float64 has no wider type to measure the left side with: its largest intermediate value stands in.
-        size = largest(sides.lhs, env) if kind == "float64" else np.abs(ref)[usable].max()
+        size = largest(a, env) if kind == "float64" else np.abs(ref)[usable].max()
         off = np.abs(left.astype(np.float64) - ref)[usable].max()
         bound = 4 * off + 4 * eps(kind) * longest**0.5 * size
         same = ~usable | (np.abs(right.astype(np.float64) - ref) <= bound)
@@ -218,6 +230,10 @@ class Checker:
     def _plain(self, sample: Sample) -> Drawn:
         return draw(sample, sample.distinct(), np.random.default_rng(0))
 
+    def _twin(self, sample: Sample) -> Drawn:
+        """The sample again, with other numbers for the letters that are symbols."""
+        return draw(sample, sample.twin(sample.distinct()), np.random.default_rng(0))
+
     def _readings(self, drawn: Drawn) -> list[tuple[Sides, dict[str, Any], list[int]]]:
         """Readings whose left side can be computed, with their environment and failing guards.
 
@@ -250,7 +266,7 @@ class Checker:
             if not fit:
                 found.append(self.problem(case, "no reading's guards hold", drawn))
             for s, env in fit:
-                fired = self._run(s, env, drawn, drawn, Seeding())
+                fired = self._run(s, env, drawn, self._twin(sample), Seeding())
                 if isinstance(fired, str):
                     found.append(self.problem(case, f"two facts contradict each other: {fired}", drawn))
                 elif not fired.joined:
@@ -268,7 +284,7 @@ class Checker:
                     continue
                 how = Seeding(left=False, right=True)
                 try:
-                    fired = self.inert.run(s, drawn, drawn, env, how)
+                    fired = self.inert.run(s, drawn, self._twin(sample), env, how)
                 except EGraphError as error:
                     found.append(self.problem(case, f"two facts contradict each other: {error}", drawn))
                     continue
@@ -283,7 +299,7 @@ class Checker:
             if not readings:
                 found.append(self.problem(case, "the left side cannot be computed: the sample tests nothing", drawn))
             for s, env, failing in readings:
-                fired = self._run(s, env, drawn, drawn, Seeding())
+                fired = self._run(s, env, drawn, self._twin(sample), Seeding())
                 if isinstance(fired, str):
                     found.append(self.problem(case, f"two facts contradict each other: {fired}", drawn))
                 elif fired.readings:
@@ -294,11 +310,11 @@ class Checker:
 
     def _needs_egraph(self, drawn: Drawn) -> bool:
         """Whether only facts, not arrays, tell the sample from one that holds: an operand that is no
-        constant.
+        constant, a dimension that is no symbol.
         """
         names = [n for n, spec in drawn.specs.items() if not spec.constant]
         texts = " ".join(g.text for s in self.obligations.sides for g in s.when)
-        return any(
+        return "(DSym " in texts or any(
             f"({k} {n}" in texts
             for n in names
             for k in ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible")
@@ -328,7 +344,8 @@ class Checker:
         """Whether the rule fires with the chosen letters as symbols; problems are added to `found`."""
         base, names = sample.distinct(), ", ".join(chosen)
         drawn = draw(sample, base, np.random.default_rng(0))
-        other = draw(sample, {**base, **{c: base[c] + 1 for c in chosen}}, np.random.default_rng(0))
+        shifted = {**sample.twin(base), **{c: base[c] + 1 for c in chosen}}
+        other = draw(sample, shifted, np.random.default_rng(0))
         fired = self._run(s, env, drawn, other, Seeding())
         if isinstance(fired, str):
             found.append(self.problem(case, f"contradiction with symbols for {names}: {fired}", drawn))
@@ -351,6 +368,7 @@ class Checker:
             rng = np.random.default_rng([self.seed, k])
             letters = {
                 **base,
+                **{c: v[k % len(v)] for c, v in sample.symbols.items()},
                 **{c: int(rng.choice([1, 2, 3, *base.values()])) if k > 1 else k + 1 for c in chosen},
             }
             drawn = draw(sample, letters, rng)
@@ -374,7 +392,8 @@ class Checker:
                 for s, env, failing in self._readings(drawn):
                     if failing:
                         continue
-                    fired = self._run(s, env, drawn, drawn, Seeding(without=frozenset((kind,))))
+                    how = Seeding(without=frozenset((kind,)))
+                    fired = self._run(s, env, drawn, self._twin(sample), how)
                     if isinstance(fired, Fired) and fired.readings:
                         found.append(self.problem(case, f"fires although nothing states the fact {kind!r}", drawn))
         return found

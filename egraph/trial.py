@@ -25,7 +25,7 @@ _MARK = 1000  # numbers of values made for subterms; variables are numbered belo
 def ground(e: Expr, env: Mapping[str, Any], numbers: Mapping[str, int]) -> str:
     """A side of the rule in egglog's language, with values for its variables: tensors become (V number)."""
     if e.head == "var" and e.sort == TENSOR:
-        return f"(V {numbers[e.args[0]]})"
+        return "(Absent)" if env.get(e.args[0], ()) is None else f"(V {numbers[e.args[0]]})"
     if e.head == "var" and e.sort == LIST:
         return f"(Cons (V {numbers[e.args[0]]}) (Nil))"
     if e.sort == INTS:
@@ -159,6 +159,8 @@ class _Seed:
 
     def _variable(self, name: str, v: str) -> list[str]:
         spec, value, second = self.drawn.specs[name], self.drawn.env[name], self.other.env[name]
+        if value is None:
+            return []
         if isinstance(value, list):
             value, second = value[0], second[0]
         lines = self._shape(v, value, second)

@@ -78,7 +78,8 @@ class Writer:
         self._constants = self._stored()
         self._initializers: dict[str, ir.Value] = {}
         self._node_names: set[str] = set()
-        self._again: ir.Value | None = None  # the output a value is computed a second time for
+        # the output a value is computed a second time for, as it was and as it will be
+        self._again: tuple[ir.Value, ir.Value] | None = None
         self._taken: set[int | None] = set()  # classes whose graph output has its node
         self._used = {o.name for o in self.graph.outputs}  # names of values that are not to be used again
         self._out_rows = {(r.children[0], r.attrs[0]): r.cls for r in frozen.rows if r.op == "Out"}
@@ -186,6 +187,9 @@ class Writer:
 
     def _survivor(self, op: str, domain: str, outputs: int) -> ir.Node | None:
         """The node of the model this one continues: same class, same operator."""
+        if self._again is not None:
+            n = self._again[0].producer()
+            return n if n is not None and n.op_type == op and n.domain == domain else None
         cls = self._current if outputs == 1 else self._out_class(0)
         for v in self._originals.get(cls, ()) if cls is not None else ():
             n = v.producer()
@@ -221,7 +225,7 @@ class Writer:
     def _value(self, index: int | None, old: ir.Node | None) -> ir.Value:
         """The value of a new node, named after a graph output of its class, or a value it stands for."""
         if self._again is not None and index is None:
-            return self._again
+            return self._again[1]
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
         if out is not None and cls not in self._taken:
@@ -288,7 +292,7 @@ class Writer:
         copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
         row = self.choice[cls]
         if row.op in EMITTERS and not copied and OPS[row.op].shape in ("same", "broadcast") and row.op != "Softmax":
-            self._current, self._again = cls, copy  # one pass over the operands costs no more than a copy of the result
+            self._current, self._again = cls, (old, copy)  # one pass over the operands costs no more than a copy of the result
             self._emit(row)
             self._again = None
             return copy

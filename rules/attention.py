@@ -39,7 +39,6 @@ from ..egraph.lang import (
 
 _SWAP, _KT = (0, 2, 1, 3), (0, 1, 3, 2)
 ROWS_VISIBLE = "no query row is fully masked, or its value does not matter as long as it is finite"
-SAME_BATCH = "q, k and v of an attention have the same batch size"
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
@@ -70,8 +69,13 @@ def _scalar(c: Tensor, x: Tensor, k: int) -> list[Guard]:
     return [eq(scalar(c), Float("var", ("cv",))), *thin(c, x, k)]
 
 
-def _value(c: Tensor, v: Float, x: Tensor, k: int) -> list[Guard]:
-    return [eq(scalar(c), v), *thin(c, x, k)]
+def _value(c: Tensor, v: Float) -> list[Guard]:
+    """c is a constant of value v that does not widen scores."""
+    return [eq(scalar(c), v), le(rank(c), 4)]
+
+
+_WIDER = "=0.5:1 1 1 1 1"
+_QK = dict(q="b n s h", k="b n t h")
 
 
 # ------------------------------------------------------------------------------------------------------- layouts of K^T
@@ -84,35 +88,39 @@ def transpose_k(x: Tensor) -> Sides:
 
 
 @rule(
-    holds=dict(x="b n t h", u="ints b*n t h", w="ints b n h t"),
-    refuse=[dict(x="2 3 t h", u="ints 6 t h", w="ints 3 2 h t"), dict(x="b n 2 3", u="ints b*n 3 2", w="ints b n 2 3")],
+    holds=dict(x="B n T h", u="ints B*n T h", w="ints B n h T", B=(2, 3), T=(5, 7)),
+    refuse=[dict(x="2 3 t h", u="ints 6 t h", w="ints 3 2 h t"), dict(x="b n 2 3", u="ints b*n 3 2", w="ints b n 2 3"),
+            dict(x="2 1 3 5", u="ints 3 2 5", w="ints 2 1 5 3"), dict(x="2 1 3 5", u="ints 5 3 2", w="ints 2 1 5 3"),
+            dict(x="2 3 5 7", u="ints 6 5 7", w="ints 7 3 2 5"), dict(x="2 3 5 7", u="ints 6 5 7", w="ints 5 3 7 2"),
+            dict(x="2 1 3 5 7", u="ints 6 5 7", w="ints 2 3 7 5"), dict(x="2 3 5 7", u="ints 6 5 7", w="ints 1 2 3 7 5")],
 )  # fmt: skip
 def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
     """reshape(transpose(reshape(x, [B*N, T, H]), 021), [B, N, H, T]) = transpose(x, 0132)"""
     flat: Tensor = call("Reshape", x, u)
     back: Tensor = call("Reshape", transpose(flat, (0, 2, 1)), w)
     shapes = [eq(rank(x), 4), eq(rank(back), 4), eq(dim(flat, -1), dim(x, -1)), eq(dim(flat, -2), dim(x, -2))]
-    outer = [eq(dim(back, -4), dim(x, -4)), eq(dim(back, -3), dim(x, -3))]
-    inner = [eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
-    return Sides(back, transpose(x, _KT), when=[*shapes, *outer, *inner])
+    sizes = [eq(dim(back, -3), dim(x, -3)), eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
+    return Sides(back, transpose(x, _KT), when=[*shapes, *sizes])  # the batch size is what remains
 
 
 @rule(
-    holds=dict(y="b n t h", u="ints b*n t h", w="ints b n h t", b=2, n=3, h=5, t=1),
-    refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 3 2 5 7", b=2, n=3, h=5, t=7)],
+    holds=dict(y="b t n*h", u="ints b*n t h", w="ints b n h t"),
+    refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 2 3 7 5"), dict(y="2 3 5 7", u="ints 15 2 7", w="ints 5 3 2 7"),
+            dict(y="2 3 5 7", u="ints 6 7 5", w="ints 10 1 3 7"), dict(y="2 3 5 7", u="ints 6 7 5", w="ints 1 2 3 5 7"),
+            dict(y="2 0 15", u="ints 6 -1 5", w="ints 2 3 5 -1")],
 )  # fmt: skip
 def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t: Int) -> Sides:
     """reshape(transpose(reshape(y, [B*N, T, H]), 021), [B, N, H, T]) = transpose(reshape(y, [B, N, T, H]), 0132)"""
     flat: Tensor = call("Reshape", y, u)
     back: Tensor = call("Reshape", transpose(flat, (0, 2, 1)), w)
     sizes = [eq(dim(back, -4 + i), num(v)) for i, v in enumerate((b, n, h, t))] + [eq(rank(back), 4)]
-    rows = [eq(dim(flat, -1), num(h)), eq(dim(flat, -2), num(t)), lt(0, b), lt(0, n), lt(0, t), lt(0, h)]
+    rows = [eq(dim(flat, -1), num(h)), eq(dim(flat, -2), num(t)), lt(0, b * n * h * t)]  # 0 would copy a size of y
     return Sides(back, transpose(reshape(y, ints(b, n, t, h)), _KT), when=[*sizes, *rows])
 
 
 @rule(
     expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)),
-    refuse=[dict(x="b n t h", c="h", p=(0, 1, 3, 2))],
+    refuse=[dict(x="b n t h", c="t", p=(0, 1, 3, 2)), dict(x="b n t h", c=_WIDER, p=(0, 1, 3, 2))],
 )  # fmt: skip
 def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
     """transpose(x, p) * c = transpose(x * c, p)   for a scalar c"""
@@ -121,7 +129,7 @@ def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
 
 @rule(
     expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)),
-    refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3))],
+    refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3)), dict(x="b s n h", c=_WIDER, p=(0, 1, 3, 4, 2))],
 )  # fmt: skip
 def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
     """transpose(x * c, p) = transpose(x, p) * c   for a scalar c"""
@@ -130,7 +138,7 @@ def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
 
 @rule(
     expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
-    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4")],
+    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=_WIDER, t="ints b s 2 4")],
 )  # fmt: skip
 def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
     """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""
@@ -147,53 +155,49 @@ def scores_matmul(q: Tensor, k: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
-    refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0)],
 )  # fmt: skip
-def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
+def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q * c, k, s) = scores(q, k, s * c)"""
-    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=_value(c, v, q, j), replaces=True)
+    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=[eq(scalar(c), v), eq(rank(q), 4)], replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
-    refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0)],
 )  # fmt: skip
-def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
+def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k * c, s) = scores(q, k, s * c)"""
-    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=_value(c, v, k, j), replaces=True)
+    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=[eq(scalar(c), v), eq(rank(k), 4)], replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
-    refuse=[dict(q="b n s h", k="b n t h", c="h", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0)],
 )  # fmt: skip
-def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
+def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q / c, k, s) = scores(q, k, s / c)"""
-    return Sides(scores(q / c, k, s), scores(q, k, s / v), when=[*_value(c, v, q, j), ne(v, real(0.0))], replaces=True)
+    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0))]
+    return Sides(scores(q / c, k, s), scores(q, k, s / v), when=when, replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
-    refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=_WIDER, s=2.0)],
 )  # fmt: skip
-def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
+def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k, s) * c = scores(q, k, s * c)"""
-    return Sides(scores(q, k, s) * c, scores(q, k, s * v), when=_value(c, v, q, j))
+    return Sides(scores(q, k, s) * c, scores(q, k, s * v), when=_value(c, v))
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", c="=0.5", s=2.0),
-    refuse=[dict(q="b n s h", k="b n t h", c="t", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=_WIDER, s=2.0), dict(_QK, c="=0", s=2.0)],
 )  # fmt: skip
-def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float, j: int) -> Sides:
+def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k, s) / c = scores(q, k, s / c)"""
-    return Sides(scores(q, k, s) / c, scores(q, k, s / v), when=[*_value(c, v, q, j), ne(v, real(0.0))])
+    return Sides(scores(q, k, s) / c, scores(q, k, s / v), when=[*_value(c, v), ne(v, real(0.0))])
 
 
 # ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
@@ -206,20 +210,19 @@ def biased_plain(q: Tensor, k: Tensor, s: Float) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", c="=5", d="=5", s=0.5),
-    refuse=[dict(q="b n s h", k="b n t h", c="=5", d="=6", s=0.5)],
+    stage="fuse", contract="reassociated", holds=dict(_QK, c="=5", d="=5", s=0.5),
+    refuse=[dict(_QK, c="=5", d="=6", s=0.5), dict(_QK, c="=5:1 1 1 1 1", d="=5", s=0.5),
+            dict(_QK, c="=5", d="=5:1 1 1 1 1", s=0.5), dict(_QK, c="=0", d="=0", s=0.5)],
 )  # fmt: skip
-def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float, j: int) -> Sides:
+def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float) -> Sides:
     """c * tanh(scores(q, k, s) / c) = biased(q, k, no mask, s, cap c)"""
     lhs = call("Tanh", scores(q, k, s) / c) * d
-    return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v, q, j), *_value(d, v, q, j), ne(v, real(0.0))])
+    return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v), *_value(d, v), ne(v, real(0.0))])
 
 
 @rule(
     stage="fuse", contract="reassociated",
-    holds=[dict(q="b n s h", k="b n t h", m="b 1 s t", s=0.5, c=0.0),
-           dict(q="b n s h", k="b n t h", m="s t", s=0.5, c=3.0)],
+    holds=[dict(_QK, m="b 1 s t", s=0.5, c=0.0), dict(_QK, m="s t", s=0.5, c=3.0)],
     refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)],
 )  # fmt: skip
 def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
@@ -228,25 +231,32 @@ def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(q="b n s h", k="b n t h", m="b 1 s t", p="1 n s t", s=0.5, c=0.0),
+    stage="fuse", contract="reassociated",
+    holds=[dict(_QK, m="b 1 s t", p="1 n s t", s=0.5, c=0.0), dict(_QK, m="s t", p="b n 1 t", s=0.5, c=3.0)],
+    refuse=[dict(_QK, m="absent", p="1 n s t", s=0.5, c=0.0), dict(_QK, m="s t", p="1 1 1 s t", s=0.5, c=0.0)],
 )  # fmt: skip
 def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, m) + p = biased(q, k, m + p)"""
-    when = [eq(rank(m), 4), eq(rank(p), 4)]
     both = m + p
     states = [(dim(both, a), dim(both, a)) for a in (-1, -2)]  # makes them exist, known or not
+    when = [le(rank(m), 4), le(rank(p), 4)]
     return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=states)
 
 
+_LOW = dict(_QK, w="b 1 s t:bool", n="=-3e38", s=0.5, c=0.0)
+
+
 @rule(
-    stage="fuse", contract="finite", holds=dict(w="b 1 s t:bool", x="b n s t", z="=0", n="=-3e38"),
-    refuse=[dict(w="b 1 s t:bool", x="b n s t", n="=-5")],
+    stage="fuse", contract="finite", holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)],
+    refuse=[dict(_LOW, n="=-5"), dict(_LOW, n="=-3e38:1 1 1 1 1"), dict(_LOW, w="1 1 1 s t:bool"),
+            dict(_LOW, q="b n s h:float64", k="b n t h:float64", n="=-3e38:float64")],
 )  # fmt: skip
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero: Tensor = call("FConst", real(0.0), FLOAT32)
     lhs: Tensor = call("Where", w, biased(q, k, absent(), s, c), n)
-    return Sides(lhs, biased(q, k, call("Where", w, zero, n), s, c), when=[lowest(n), eq(dtype(n), FLOAT32)])
+    when = [lowest(n), le(rank(n), 4), le(rank(w), 4), eq(dtype(n), FLOAT32)]
+    return Sides(lhs, biased(q, k, call("Where", w, zero, n), s, c), when=when)
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b n s t"))
@@ -255,11 +265,11 @@ def softmax_last(x: Tensor) -> Sides:
     return Sides(call("Softmax", x, -1), soft(x, 0))
 
 
-@rule(stage="fuse", contract="exact", holds=dict(x="b n s t", z="=0"), refuse=[dict(x="b n s t", z="=1")])
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b n s t", z="=0"), refuse=[dict(x="b n s t", z="=1")])
 def softmax_guarded(x: Tensor, z: Tensor) -> Sides:
     """where(isnan(p), 0, p) = soft(x), guarded   with p = soft(x)"""
     p = soft(x, 0)
-    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=[eq(scalar(z), real(0.0))])
+    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=[eq(scalar(z), real(0.0))])  # or -0.0
 
 
 @rule(
@@ -273,10 +283,12 @@ def softmax_widened(x: Tensor, g: Int) -> Sides:
 
 # ------------------------------------------------------------------------------------------------------------ attention
 
+_QKV = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0)
+
 
 @rule(
-    stage="fuse", contract="reassociated",
-    holds=dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0),
+    stage="fuse", contract="reassociated", holds=_QKV,
+    refuse=[dict(_QKV, k="b 1 t h"), dict(_QKV, v="b 1 t d"), dict(_QKV, q="b 1 s h"), dict(_QKV, v="t d")],
 )  # fmt: skip
 def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)"""
@@ -284,35 +296,42 @@ def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
 
 
-@rule(stage="fuse", contract="reassociated", holds=[])
-def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
+_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6))
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=_ANY,
+    refuse=[dict(_ANY, k="b 1 t h"), dict(_ANY, v="b 1 t d"), dict(_ANY, v="K t d"), dict(_ANY, q="b 1 s h"),
+            dict(_ANY, k="b 1 t h", v="b 1 t d", m="b K s t")],
+)  # fmt: skip
+def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
     """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of a number of heads that is not fixed: N or 1"""
-    heads = [eq(dim(k, -3), dim(v, -3)), symbolic(dim(k, -3), "kv"), eq(rank(k), 4), eq(rank(v), 4)]
+    heads = [eq(dim(q, -3), num(n)), lt(1, n), eq(dim(k, -3), dim(v, -3)), symbolic(dim(k, -3), "kv"), eq(rank(v), 4)]
     return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
 
 
 @rule(
     stage="marker", contract="exact", holds=dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
-    refuse=[dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 3 2*t h")],
+    refuse=[dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 3 2*t h"), dict(x="b 1 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
+            dict(x="1 2 t h", e="ints 5 2 3 t h", u="ints 5 6 t h"), dict(x="b 2 1 h", e="ints b 2 3 5 h", u="ints b 6 5 h"),
+            dict(x="b 2 t 1", e="ints b 2 3 t 5", u="ints b 6 t 5"),
+            dict(x="1 b 2 t h", e="ints 1 b 2 3 t h", u="ints b 6 t h"),
+            dict(x="b 2 t h", e="ints b 2 3 t h", u="ints 1 b 6 t h")],
 )  # fmt: skip
 def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
     """reshape(expand(unsqueeze(x, -3), [B, KV, n, T, H]), [B, KV*n, T, H]) = repeat(x, n)"""
     wide: Tensor = call("Expand", unsqueeze(x, -3), e)
     flat: Tensor = call("Reshape", wide, u)
-    ranks = [eq(rank(x), 4), eq(rank(wide), 5), eq(rank(flat), 4)]
-    sizes = [eq(dim(x, -3), num(n)), eq(dim(wide, -3), num(m)), eq(dim(flat, -3), num(n * m))]
-    heads = [eq(dim(wide, -5), dim(x, -4)), eq(dim(wide, -4), dim(x, -3))]
-    inner = [eq(dim(wide, -2), dim(x, -2)), eq(dim(wide, -1), dim(x, -1))]
-    outer = [eq(dim(flat, -4), dim(x, -4)), eq(dim(flat, -2), dim(x, -2)), eq(dim(flat, -1), dim(x, -1))]
-    return Sides(flat, repeat(x, m), when=[*ranks, *sizes, *heads, *inner, *outer])
+    heads = [eq(dim(x, -3), num(n)), eq(dim(wide, -3), num(m)), eq(dim(flat, -3), num(n * m))]
+    # A wide value of as many elements as this has no other axis expanded.
+    others = [eq(dim(flat, a), dim(x, a)) for a in (-4, -2, -1)]
+    return Sides(flat, repeat(x, m), when=[eq(rank(x), 4), eq(rank(flat), 4), *heads, *others])
 
 
 @rule(
     stage="fuse", contract="exact",
-    holds=dict(q="b 6 s h", k="b 2 t h", v="b 2 t d", m="b 1 s t", s=0.5, c=0.0, g=0, n=3),
-    refuse=[dict(q="b 6 s h", k="b 1 t h", v="b 1 t d", m="b 1 s t", s=0.5, c=0.0, g=0, n=3)],
+    holds=[dict(_QKV, q="b 6 s h", k="b 2 t h", v="b 2 t d", n=3), dict(_QKV, q="b 6 s h", k="b 1 t h", v="b 1 t d", n=3)],
 )  # fmt: skip
-def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int, h: Int) -> Sides:
+def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
     """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""
-    heads = [eq(dim(k, -3), num(h)), eq(dim(v, -3), num(h)), eq(dim(q, -3), num(h * n))]
-    return Sides(sdpa(q, repeat(k, n), repeat(v, n), m, s, c, g), sdpa(q, k, v, m, s, c, g), when=heads)
+    return Sides(sdpa(q, repeat(k, n), repeat(v, n), m, s, c, g), sdpa(q, k, v, m, s, c, g))

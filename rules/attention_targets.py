@@ -7,6 +7,8 @@ mask [1 or B, 1 or N, S, T] that is added; a row masked with -inf gives NaN, so 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..egraph.lang import (
     Float,
     Guard,
@@ -34,7 +36,8 @@ from ..egraph.lang import (
     unsqueeze,
     visible,
 )
-from .attention import ROWS_VISIBLE, SAME_BATCH, absent, sdpa
+from ..egraph.meaning import MASK_FITS, SAME_BATCH
+from .attention import ROWS_VISIBLE, absent, sdpa
 
 _SWAP = (0, 2, 1, 3)
 
@@ -47,10 +50,25 @@ def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
 
 
 def _fits(q: Tensor, k: Tensor, m: Tensor) -> list[Guard]:
-    return [eq(rank(m), 4), eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2)), eq(dtype(m), dtype(q))]
+    return [eq(rank(m), 4), eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]
 
 
-_FULL = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0)
+_PLAIN: dict[str, Any] = dict(q="b n s h", k="b n t h", v="b n t d", s=0.5)
+_MASKED = dict(_PLAIN, m="b 1 s t")
+_FULL = dict(_MASKED, c=0.0, g=0)
+_SYMBOLS: dict[str, Any] = dict(q="A n s h", k="C n t h", v="D n t d", A=(2, 3), C=(2, 5), D=(2, 7))
+
+
+def _other_batch(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    """Operands whose batch sizes are not known to be equal, some or all of them fixed."""
+    fixed = dict(q="2 n s h", k="2 n t h", v="2 n t d")
+    unequal = [{**fixed, "k": "1 n t h"}, {**fixed, "v": "1 n t d"}]
+    return [{**sample, **s} for s in (*unequal, *({**_SYMBOLS, name: fixed[name]} for name in fixed))]
+
+
+def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    """Masks of another shape than the scores."""
+    return [dict(sample, m=m) for m in ("b 1 1 t", "b 1 s 1", "s t")]
 
 
 # ------------------------------------------------------------------------------------------------------- masks that fit
@@ -69,15 +87,17 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 
 
 @rule(
-    stage="fuse", contract="exact", expand=dict(a=(1, 2)), holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1")],
-    refuse=[_FULL],
+    stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2)),
+    holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1"), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
+           dict(_FULL, k="b n 7 h", v="b n 7 d", m="b 1 s 1")],
+    refuse=[_FULL, dict(_FULL, m="absent")],
 )  # fmt: skip
 def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
     """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
     rows, columns = dim(q, -2), dim(k, -2)
     full: Tensor = call("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
-    when = [eq(rank(m), 4), wrong, size_known(rows), size_known(columns)]
+    when = [wrong, size_known(rows), size_known(columns)]
     states = [(dim(full, -2), rows), (dim(full, -1), columns)]
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when, states=states)
 
@@ -85,9 +105,13 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
 # -------------------------------------------------------------------------------------------------------- the operators
 
 
+_ONE = dict(m="1 1 s t")  # whatever the batch
+
+
 @rule(
-    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH], expand=dict(j=(0, 1)), holds=_FULL,
-    refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="s t")],
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
+    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}],
+    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), dict(_FULL, s=-0.5)],
 )  # fmt: skip
 def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention"""
@@ -95,9 +119,14 @@ def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Floa
     return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
 
 
+_CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5, c=0.0, g=0)
+
+
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)),
-    holds=dict(_FULL, q="2 n 3 h", k="2 n 3 h", v="2 n 3 d", m="causal 3 3"), refuse=[_FULL, dict(_FULL, m="s t")],
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
+    holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
+    refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
+            *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
 def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention, for a constant mask that leaves every row a key"""
@@ -107,7 +136,8 @@ def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float,
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)),
-    holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5, c=0.0, g=0),
+    holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
+    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), dict(_PLAIN, s=-0.5, c=0.0, g=0)],
 )  # fmt: skip
 def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
     """sdpa(q, k, v) = ONNX Attention without a mask"""
@@ -128,14 +158,22 @@ def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d
 
 
 def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int) -> list[Guard]:
-    heads = [eq(dim(t, -3), num(n)) for t in (q, k, v)]
+    heads = [eq(dim(q, -3), num(n)), eq(dim(k, -3), num(n))]  # v has as many as k in every sdpa
     sizes = [eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), *([eq(dim(v, -1), dim(q, -1))] if r == 4 else [])]
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
+_GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
+
+
+def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**sample, **_GROUPED}, dict(sample, s=0.0)]
+
+
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)), holds=_FULL,
-    refuse=[dict(_FULL, m="b 1 1 t"), dict(_FULL, c=3.0)],
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}],
+    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED)],
 )  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
@@ -143,10 +181,13 @@ def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int,
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
+_F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
+
+
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)),
-    holds=dict(_FULL, g=1),
-    refuse=[dict(_FULL, m="b 1 1 t", g=1), dict(_FULL, c=3.0, g=1)],
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}],
+    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64}],
 )  # fmt: skip
 def ms_mha_guarded(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int
@@ -160,7 +201,8 @@ def ms_mha_guarded(
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4)),
-    holds=dict(q="b n s h", k="b n t h", v="b n t d", s=0.5),
+    holds=[_PLAIN, dict(_PLAIN, v="b n t h"), {**_PLAIN, **_SYMBOLS}],
+    refuse=[*_other_batch(_PLAIN), *_mha_refuses(_PLAIN)],
 )  # fmt: skip
 def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int, r: int) -> Sides:
     """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""

@@ -9,6 +9,8 @@ alone.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..egraph.dtypes import INT32
 from ..egraph.lang import (
     Float,
@@ -19,7 +21,6 @@ from ..egraph.lang import (
     cast,
     concat,
     dim,
-    dtype,
     eq,
     ints,
     num,
@@ -31,7 +32,8 @@ from ..egraph.lang import (
     supported,
     transpose,
 )
-from .attention import ROWS_VISIBLE, SAME_BATCH, sdpa
+from ..egraph.meaning import MASK_FITS, SAME_BATCH
+from .attention import ROWS_VISIBLE, sdpa
 
 _SWAP = (0, 2, 1, 3)
 
@@ -49,12 +51,21 @@ def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
     return concat([rows, spare], -2)
 
 
+_STEP: dict[str, Any] = dict(
+    x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 3 16", z="b 2 3 16", c="b 1 8", d="b 1 8", w="16", u="16",
+    m="b 1 1 4", e=1e-6, s=0.25, cap=0.0, g=0, p=0,
+)  # fmt: skip
+_GROWN = {name: _STEP[name].replace("b", "2").replace(" 3 ", " t ").replace("1 4", "1 t+1") for name in "azm"}
+_FIXED = {name: _STEP[name].replace("b", "2") for name in "xyvcd"}
+_LONG = dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", c="b 3 8", d="b 3 8", m="b 1 1 6")
+_SMALL = dict(x="b 1 4 8", y="b 1 2 8", v="b 1 2 8", a="b 2 3 8", z="b 2 3 8", c="b 1 4", d="b 1 4", w="8", u="8")
+
+
 @rule(
-    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH],
-    holds=dict(x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 t 16", z="b 2 t 16", c="b 1 8", d="b 1 8", w="16",
-               u="16", m="b 1 1 t+1", e=1e-6, s=0.25, cap=0.0, g=0, p=0),
-    refuse=[dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", a="b 2 t 16", z="b 2 t 16", c="b 3 8", d="b 3 8", w="16",
-                 u="16", m="b 1 3 t+3", e=1e-6, s=0.25, cap=0.0, g=0, p=0)],
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
+    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}],
+    refuse=[{**_STEP, **_LONG}, {**_STEP, **_SMALL}, dict(_STEP, v="b 1 2 32", z="b 2 3 32"), dict(_STEP, m="b 1 3 4"),
+            dict(_STEP, m="b 1 1 1"), dict(_STEP, m="1 1 4")],
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
@@ -73,9 +84,9 @@ def gqa_decode(
     )  # fmt: skip
     out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), _SWAP)
     when = [
-        eq(rank(x), 4), eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)), eq(dim(v, -2), num(k)),
-        eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))), eq(dim(c, -1), num(h)),
-        eq(rank(m), 4), eq(dim(m, -2), num(1)), eq(dim(m, -1), dim(keys, -2)), eq(dtype(m), dtype(x)),
+        eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
+        eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
+        eq(rank(m), 4), eq(dim(m, -2), num(1)), eq(dim(m, -1), dim(keys, -2)),
         supported("MsGQA", x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
     ]  # fmt: skip
     cached = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
