@@ -200,7 +200,7 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
     if spec.kind == "causal":
         return np.triu(np.full(shape, np.finfo(spec.dtype).min), 1).astype(spec.dtype)
     if spec.kind == "const":
-        with np.errstate(over="ignore"):  # below what float16 holds: -inf
+        with np.errstate(all="ignore"):  # below what float16 holds: -inf
             return np.full(shape, spec.value, spec.dtype)
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "b":

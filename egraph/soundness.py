@@ -25,7 +25,7 @@ element, with one line of Python that runs it again. The language of samples is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -49,11 +49,13 @@ WITHHELD = ("supported", "fval", "const", "doubled", "irange", "lowest", "visibl
 # ------------------------------------------------------------------------------------------- numeric sides
 
 
-def bind(sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int]) -> tuple[dict[str, Any], list[int]]:
+def bind(
+    sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int], used: Collection[str] | None = None
+) -> tuple[dict[str, Any], list[int]]:  # fmt: skip
     """The environment completed by the guards, and the guards that fail. Raises IllFormed if one cannot be
     asked.
 
-    A variable that no guard binds is the letter of its name.
+    A variable that no guard binds is the letter of its name. `used` are the variables of both sides, if known.
     """
     full, failing = dict(env), []
     waiting = list(enumerate(sides.when))
@@ -76,7 +78,7 @@ def bind(sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int]) -> tu
                 raise IllFormed("a guard asks for a variable that nothing binds")
             full.update({n: letters[n] for n in named})
         waiting = later
-    used = sides.lhs.variables() | sides.rhs.variables()
+    used = sides.lhs.variables() | sides.rhs.variables() if used is None else used
     full.update({n: letters[n] for n in used - set(full) if n in letters})
     return full, failing
 
@@ -154,6 +156,14 @@ class Checker:
     def inert(self) -> Trial:
         """Without the rule: sides that are joined would share their facts."""
         return self._inert or Trial(self.rule, inert=True)
+
+    @cached_property
+    def _keys(self) -> list[tuple[Sides, frozenset[str], frozenset[str], Any, Any]]:
+        """Each reading with the variables of its left side and of both, and what tells its sides from others'."""
+        return [
+            (s, s.lhs.variables(), s.lhs.variables() | s.rhs.variables(), s.lhs.key(), s.rhs.key())
+            for s in self.rule.sides
+        ]
 
     def cases(self, which: str = "") -> Iterator[tuple[str, Sample]]:
         for kind, entries in (("holds", self.rule.holds), ("refuse", self.rule.refuse)):
@@ -240,15 +250,20 @@ class Checker:
         Of readings with the same sides, the one with the fewest failing guards: the e-graph tries them all.
         """
         found: dict[Any, tuple[Sides, dict[str, Any], list[int]]] = {}
-        for s in self.rule.sides:
+        computable: dict[Any, bool] = {}
+        for s, names, used, left, right in self._keys:
+            given = names <= drawn.env.keys()  # else a guard binds what the left side is computed with
+            if given and left not in computable:
+                computable[left] = _computable(s.lhs, drawn.env)
+            if given and not computable[left]:
+                continue
             try:
-                env, failing = bind(s, drawn.env, drawn.letters)
-                evaluate(s.lhs, env)
+                env, failing = bind(s, drawn.env, drawn.letters, used)
             except (IllFormed, KeyError):
                 continue
-            key = (s.lhs.key(), s.rhs.key())
-            if key not in found or len(failing) < len(found[key][2]):
-                found[key] = (s, env, failing)
+            best = found.get((left, right))
+            if (best is None or len(failing) < len(best[2])) and (given or _computable(s.lhs, env)):
+                found[left, right] = (s, env, failing)
         return list(found.values())
 
     def _run(self, s: Sides, env: Mapping[str, Any], drawn: Drawn, other: Drawn, how: Seeding) -> Fired | str:
@@ -298,11 +313,14 @@ class Checker:
             readings = self._readings(drawn)
             if not readings:
                 found.append(self.problem(case, "the left side cannot be computed: the sample tests nothing", drawn))
+            seeded: set[Any] = set()  # left sides that the e-graph has seen, with what guards bind in them
             for s, env, failing in readings:
-                fired = self._run(s, env, drawn, self._twin(sample), Seeding())
+                key = (s.lhs.key(), *(env[n] for n in sorted(s.lhs.variables() - drawn.env.keys())))
+                fired = None if key in seeded else self._run(s, env, drawn, self._twin(sample), Seeding())
+                seeded.add(key)
                 if isinstance(fired, str):
                     found.append(self.problem(case, f"two facts contradict each other: {fired}", drawn))
-                elif fired.readings:
+                elif fired and fired.readings:
                     found.append(self.problem(case, "the rule fires on a sample it must refuse", drawn))
                 if not failing and not self._needs_egraph(drawn):
                     found.append(self.problem(case, "all guards hold on a sample the rule must refuse", drawn))
@@ -413,6 +431,14 @@ class Checker:
             ]
         except RuleError as error:
             return [f"{self.rule.name}: {error}"]
+
+
+def _computable(e: Expr, env: Mapping[str, Any]) -> bool:
+    try:
+        evaluate(e, env)
+    except (IllFormed, KeyError):
+        return False
+    return True
 
 
 def _symbolic_sizes(e: Expr, env: Mapping[str, Any], twin: Mapping[str, Any]) -> bool:

@@ -23,6 +23,11 @@ class Mutant:
     rule: Rule
 
     @property
+    def guard(self) -> bool:
+        """Whether a guard is dropped."""
+        return self.change.startswith("without ")
+
+    @property
     def id(self) -> str:
         return f"{self.original.name}-{self.change}"
 

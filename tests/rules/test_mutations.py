@@ -20,7 +20,6 @@ _TYPED = "operands of one operator have one element type: said for terms whose t
 
 #: Guards, as patterns over ids, that follow from the rest wherever the left side is well-formed; and why.
 REDUNDANT: dict[str, str] = {
-    "*-without 1 <= (rank *)": "rank 0 is the rule's other reading: the two do not overlap",
     "transpose-transpose-without (vec-length ?) = n": "either of the two lengths tells the rank of x",
     "reshape-nothing-without (dim (Reshape x t) -?) = *": _COUNT,
     "wide-repeat-without (rank x) = n": "the ranks of both reshaped values tell it",
@@ -44,17 +43,13 @@ EQUIVALENT: dict[str, str] = {
 
 
 def caught(m: Mutant) -> list[str]:
-    """The first problems found with a mutant, by the cheapest check that sees it."""
+    """The first problems found with a mutant, by the check that is likely to see it, and then by the others."""
     checker = Checker(m.rule, samples=40, obligations=m.original)
+    facts = [checker.refuse, checker.withheld]
+    numbers = [lambda: checker.equal("holds"), lambda: checker.equal("refuse")]
+    likely = [*facts, *numbers] if m.guard else [*numbers, *facts]
     try:
-        return (
-            checker.closed()
-            or checker.equal()
-            or checker.refuse()
-            or checker.withheld()
-            or checker.symbolic()
-            or checker.fires()
-        )
+        return next(filter(None, (check() for check in (checker.closed, *likely, checker.symbolic, checker.fires))), [])
     except RuleError as error:  # nothing binds a variable
         return [str(error)]
 
