@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from .egraph.errors import EGraphError, OutputError
+from .egraph.errors import EGraphError, ModelError, OutputError
 from .egraph.explain import Derivation
 from .egraph.saturate import Limits
 from .report import Report
@@ -60,7 +60,7 @@ TimeOption = Annotated[
         metavar="SECONDS", min=0.001, help="Stop by the clock; such a result may not be reproducible."
     ),
 ]
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print nothing but errors.")]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress, and of optimize no report.")]
 
 
 def main() -> None:
@@ -130,8 +130,11 @@ def optimize(
         result.save(output)
         if report is not None:
             write_text(report, result.report.to_json())
+    if result.report.verified is False:
+        typer.echo(f"warning: {result.report.verification}", err=True)
     if not quiet:
         typer.echo(result.report.text())
+        typer.echo("what was not fused, and why: onnx-egraph explain")
         typer.echo(f"wrote {output}")
 
 
@@ -140,7 +143,7 @@ def explain(
     model: ModelArgument,
     node: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Only what concerns this node of the result, or names it."),
+        typer.Option(metavar="NAME", help="Only what concerns this node or value, of the model or of the result."),
     ] = None,
     strict: StrictOption = False,
     disable: DisableOption = None,
@@ -168,7 +171,10 @@ def explain(
         progress("looking for near misses")
         result.near_misses()
         progress("replaying the rules")
-        lines = list(explanation(result.report, node, result.explain))
+        found = None if node is None else result.find(node)
+        if node is not None and not found and not any(node in m for m in result.report.missed):
+            raise ModelError(f"nothing fused is, or took in, a node or value named {node!r}; it was kept, or does not exist")
+        lines = list(explanation(result.report, found, node, result.explain))
     for line in lines:
         typer.echo(line)
 
@@ -212,13 +218,15 @@ def parse_dims(options: list[str] | None) -> dict[str, int | list[int]] | None:
     return dims
 
 
-def explanation(report: Report, node: str | None, derive: Callable[[str], Derivation]) -> Iterator[str]:
+def explanation(
+    report: Report, found: list[str] | None, node: str | None, derive: Callable[[str], Derivation]
+) -> Iterator[str]:
     """One line per fused operator with the rules that lead to it, and per near miss with its reason.
 
-    `node` keeps the fused operator of that name, and the near misses that mention it. The first operator of
-    each chain of rules is followed by its derivation.
+    `found` keeps the fused operators of those names, `node` the near misses that mention it. The first operator
+    of each chain of rules is followed by its derivation.
     """
-    fused = [f for f in report.fused if node in (None, f.node)]
+    fused = [f for f in report.fused if found is None or f.node in found]
     missed = [m for m in report.missed if node is None or node in m]
     first: dict[tuple[str, tuple[str, ...]], str] = {}
     for f in fused:
@@ -231,7 +239,8 @@ def explanation(report: Report, node: str | None, derive: Callable[[str], Deriva
         yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"
     if report.unchanged:
         yield f"unchanged: {report.unchanged}"
-    yield from (f"assumes: {a}" for a in report.assumptions)
+    if node is None:
+        yield from (f"assumes: {a}" for a in report.assumptions)
 
 
 def limits(iterations: int | None, tuples: int | None, seconds: float | None) -> Limits | None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
@@ -38,6 +38,8 @@ from .verification import verdict
 
 Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
+#: The largest size of a named dimension at which numbers are compared.
+_COMPARED = 64
 #: Further passes over a model with graphs inside its nodes.
 _PASSES = 2
 
@@ -48,8 +50,11 @@ class Result:
 
     model: ir.Model | onnx.ModelProto
     report: Report
-    _ir: ir.Model
-    _explainers: Sequence[Explainer] = ()
+    _ir: ir.Model = field(repr=False)
+    _explainers: Sequence[Explainer] = field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
 
     def explain(self, node: str) -> Derivation:
         """The chain of rules that made a fused node of the result (`report.fused` lists them), replayed and
@@ -61,6 +66,13 @@ class Result:
             if node in explainer.nodes:
                 return explainer.derivation(explainer.nodes[node])
         raise ModelError(f"no fused node of the result is named {node!r}; the report lists them")
+
+    def find(self, name: str) -> list[str]:
+        """Fused nodes of the result that are named so, or that took in the original node or value of that name."""
+        return [
+            node for explainer in self._explainers for node, cls in explainer.nodes.items()
+            if name == node or name in explainer.absorbed(cls)
+        ]  # fmt: skip
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model atomically, its external data beside it. Raises OutputError."""
@@ -100,8 +112,12 @@ def saturate_and_extract(
     contradicts the facts), TargetError, VerificationError.
     """
     tell = progress or (lambda stage: None)
+    for name, sizes in (dims or {}).items():
+        if not all(isinstance(n, int) and n > 0 for n in (sizes if isinstance(sizes, list | tuple) else [sizes])):
+            raise ModelError(f"dims[{name!r}] is {sizes!r}; a size, or a list of sizes, of at least 1 is wanted")
+    off = (disable,) if isinstance(disable, str) else disable
     run = _Run(
-        select(ALL if rules is None else rules, disable), cost or Roofline(),
+        select(ALL if rules is None else rules, off), cost or Roofline(),
         find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
     )  # fmt: skip
     result = run.optimise(model)
@@ -145,6 +161,7 @@ class _Run:
             loaded = load(source)
         model, report = loaded.model, self.report
         report.opset, report.nodes_before = loaded.opset, _count(model)
+        imports = dict(model.graph.opset_imports)
         if loaded.opset < OLDEST_OPSET:
             report.unchanged = f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
             report.nodes_after = report.nodes_before
@@ -158,6 +175,10 @@ class _Run:
             if not self._pass(model):
                 break
         report.nodes_after = _count(model)
+        report.needs = [
+            f"operator set {version} of {domain or 'ai.onnx'}"
+            for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
+        ]  # fmt: skip
         if not changed:
             report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
@@ -255,7 +276,8 @@ class _Run:
             for n in written.nodes.get(c, ()):
                 explainer.nodes[n.name or ""] = c
                 graph = explainer.reading.graph.name or ""
-                self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by))
+                spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
+                self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
         self.report.assumptions = sorted(assumed)
 
 
@@ -314,9 +336,12 @@ def _original_cost(frozen: Frozen, reading: Reading, pricer: Pricer) -> int:
 def _verified(run: _Run, model: Source, result: Result) -> None:
     """Compare the result with the model. Raises VerificationError naming the rule that is to blame."""
     source = os.fspath(model) if isinstance(model, os.PathLike) else model
+    # Reference sizes may be large; numbers are compared at small ones.
+    given = {k: [v] if isinstance(v, int) else list(v) for k, v in (run.dims or {}).items()}
+    small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(source, optimised, dims=run.dims, strict=run.strict)
+        return compare(source, optimised, dims=small, strict=run.strict)
 
     def right_without(names: Iterable[str]) -> bool:
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")
@@ -339,7 +364,9 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     used = {k for e in run.explainers for c in e.choice for k in e.frozen.why.get(c, ())}
     used |= {k for e in run.explainers for c in e.choice for k in e.regions.candidates(e.regions.of(c))}
     names = [run.rules[k].name for k in sorted(used)]
-    run.report.verification = verdict(compared(result._ir), names, right_without, lambda: _suspects(run))
+    outcome = compared(result._ir)
+    run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
+    run.report.verified = not outcome.skipped and bool(outcome.runs)
 
 
 def _suspects(run: _Run) -> list[str]:

@@ -16,6 +16,7 @@ class Fused:
     op: str
     graph: str
     rules: tuple[str, ...]
+    written: str = ""  # the operator as the file has it, "domain::Type" outside the default domain
 
 
 @dataclass(slots=True)
@@ -37,7 +38,8 @@ class Report:
     times: dict[str, float] = field(default_factory=dict)
     assumptions: list[str] = field(default_factory=list)
     verification: str = ""
-    dropped: list[str] = field(default_factory=list)
+    verified: bool | None = None  # None: not asked for; False: could not be compared
+    needs: list[str] = field(default_factory=list)  # operator sets the result imports that the model did not
 
     def counts(self) -> dict[str, int]:
         """Fused operators by type."""
@@ -52,15 +54,16 @@ class Report:
         if self.unchanged:
             lines.append(f"unchanged: {self.unchanged}")
         for op, n in self.counts().items():
-            lines.append(f"fused: {n} x {op}")
+            written = sorted({f.written for f in self.fused if f.op == op and f.written not in ("", op)})
+            lines.append(f"fused: {n} x {op}" + (f", written as {', '.join(written)}" if written else ""))
             seen: Counter[tuple[str, ...]] = Counter(f.rules for f in self.fused if f.op == op)
             often = sorted(seen.items(), key=lambda i: (-i[1], i[0]))
             lines += [f"    {k} by {', '.join(rules)}" for rules, k in often]
         lines += [f"not fused: {m}" for m in self.missed]
-        lines += [f"dropped: {d}" for d in self.dropped]
+        lines += [f"needs: {n}" for n in self.needs]
         if self.cost_before:
             saved = 1 - self.cost_after / self.cost_before
-            lines.append(f"predicted cost: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
+            lines.append(f"predicted CPU time: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
         e = self.egraph
         lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
                      f" {self.stop} after {e['iterations']} iterations")  # fmt: skip
@@ -68,7 +71,7 @@ class Report:
             lines.append(f"extraction: {self.extraction}, optimality gap {self.gap:.2%}")
         lines += [f"assumes: {a}" for a in self.assumptions]
         if self.verification:
-            lines.append(f"verification: {self.verification}")
+            lines.append(f"verification on CPU: {self.verification}")
         if self.times:
             lines.append("CPU seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.times.items()))
         return "\n".join(lines)

@@ -53,6 +53,16 @@ class Explainer:
         regions = self.regions
         return tuple(self.rules[k].name for k in regions.candidates(regions.of(cls)))
 
+    def absorbed(self, cls: int) -> set[str]:
+        """Names of the original nodes and values that the operator of a class stands for."""
+        names: set[str] = set()
+        cone = self.regions.cone(self.regions.of(cls))
+        for term in set(cone.terms) - cone.cut:
+            for value in self.reading.origin.get(term, ()):
+                producer = value.producer()
+                names.update(n for n in (value.name, None if producer is None else producer.name) if n)
+        return names
+
     def derivation(self, cls: int) -> Derivation:
         """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
         work.

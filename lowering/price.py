@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ..egraph.cost import ABSENT, CostModel, Tensor, Work
 from ..egraph.dtypes import NAMES
+from ..egraph.errors import ModelError
 from ..egraph.extract import ENode
 from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
@@ -34,15 +35,19 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     """Decode (one new position) and prefill (128), batch 1, caches of 512 positions; the caller's `dims` go first.
 
     `dims` maps a dimension's name in the model to a size, or to a list of sizes of equal length with the others.
+    Raises ModelError for a name no input of the model has.
     """
+    declared = {str(v.shape[a]) for v, a in shapes.sources.values() if v.shape is not None}
+    for name in dims or {}:
+        if name not in declared:
+            raise ModelError(f"no input of the model has a dimension named {name!r}; there are {sorted(declared)}")
     chosen = {k: list(v) if isinstance(v, Sequence) else [v] for k, v in (dims or {}).items()}
     points = max([2, *(len(v) for v in chosen.values())])
     result = []
     for k in range(points):
         sizes: dict[str, int] = {}
         for symbol, (value, axis) in shapes.sources.items():
-            name = shapes.readable.get(symbol, symbol)
-            given = chosen.get(name)
+            given = chosen.get(str(value.shape[axis]) if value.shape is not None else symbol)
             if given:
                 sizes[symbol] = given[min(k, len(given) - 1)]
             elif axis == 0:

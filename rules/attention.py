@@ -38,7 +38,7 @@ from ..egraph.lang import (
 )
 
 _SWAP, _KT = (0, 2, 1, 3), (0, 1, 3, 2)
-ROWS_VISIBLE = "no query row is fully masked, or its value does not matter as long as it is finite"
+ROWS_VISIBLE = "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:

@@ -55,6 +55,9 @@ class FakeResult:
     def near_misses(self) -> list[str]:
         return self.report.missed
 
+    def find(self, name: str) -> list[str]:
+        return [f.node for f in self.report.fused if name in (f.node, f.node.replace("Add", "took-in"))]
+
     def explain(self, node: str) -> Derivation:
         rules = next(f.rules for f in self.report.fused if f.node == node)
         return Derivation("x + y", tuple(Step(r, "a = b", "a", "b", 1, 0.0) for r in rules), "y", complete=True)
@@ -100,7 +103,7 @@ def test_optimize_writes_and_reports(library: Library, model: Path, tmp_path: Pa
     assert done.exit_code == 0, done.output
     assert out.read_bytes() == b"optimised"
     assert model.read_bytes() == b"original"
-    assert done.stdout == f"fused 4 rope [markup?] at /layers.0/Add\nwrote {out}\n"
+    assert done.stdout == f"fused 4 rope [markup?] at /layers.0/Add\nwhat was not fused, and why: onnx-egraph explain\nwrote {out}\n"
     stages = [line.split(" s  ")[1] for line in done.stderr.splitlines()]
     assert stages == ["reading [/x]", "saturating", f"writing {out}"]
     assert library.calls == [
@@ -275,20 +278,26 @@ def test_explain_writes_nothing(library: Library, model: Path, tmp_path: Path) -
     ("node", "shown"),
     [
         ("/layers.1/Add", "fused: /layers.1/Add: RotaryEmbedding by rope-sum"),
+        ("/layers.1/took-in", "fused: /layers.1/Add: RotaryEmbedding by rope-sum"),
         ("/layers.1/Mul", "not fused: /layers.1/Mul: rope-sum: [x] has rank 5"),
-        ("nowhere", "no rule fuses anything at nowhere, and none comes near to it"),
     ],
 )
 def test_explain_one_node(node: str, shown: str, library: Library, model: Path) -> None:
     done = run("explain", model, "--node", node, "-q")
     assert done.exit_code == 0, done.output
     lines = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
-    assert lines == [shown, "assumes: rows visible"]
+    assert lines == [shown]
+
+
+def test_explain_an_unknown_node(library: Library, model: Path) -> None:
+    done = run("explain", model, "--node", "nowhere", "-q")
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.startswith("error: nothing fused is, or took in, a node or value named 'nowhere'")
 
 
 def test_explain_says_why_nothing_changed() -> None:
     report = Report(unchanged="opset 9 is older than 13; convert the model first")
-    assert list(cli.explanation(report, None, FakeResult().explain)) == [
+    assert list(cli.explanation(report, None, None, FakeResult().explain)) == [
         "no rule fuses anything, and none comes near to it",
         "unchanged: opset 9 is older than 13; convert the model first",
     ]

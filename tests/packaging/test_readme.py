@@ -95,7 +95,7 @@ def test_demo_command(folder: Path) -> None:
     assert output.is_file()
     assert 0 < output.stat().st_size < 2 * (folder / args[1]).stat().st_size
     assert "RotaryEmbedding" in done.stdout
-    assert "verification: " in done.stdout
+    assert "verification on CPU: " in done.stdout
     assert f"wrote {output.name}" in done.stdout
 
 
