@@ -33,6 +33,7 @@ HEADER = f"""
 (relation irange (T i64 i64 i64))
 (relation lowest (T))
 (relation visible (T))
+(relation within (T T i64 i64))
 (relation dimsum (Dim Dim Dim))
 (relation dimplus (Dim Dim i64))
 (relation source (Dim T i64))
@@ -68,8 +69,28 @@ def prelude(extra: Iterable[Op] = ()) -> str:
 Law = tuple[str, str, str]  # name, body, action
 
 
+def _within() -> list[Law]:
+    """(within m x i j): axis i of the mask m broadcasts into axis j of x, whatever numbers symbols stand for.
+
+    A symbol may be 1 or the other size; where it is neither, the original would widen its result.
+    """
+    laws: list[Law] = []
+    for axis, x, other in ((-4, "q", -4), (-3, "q", -3), (-2, "q", -2), (-1, "k", -2)):
+        term, fact = "(= o (Sdpa q k v m s c g))", f"(within m {x} {axis} {other})"
+        mine, theirs = f"(dim m {axis})", f"(dim {x} {other})"
+        laws += [
+            (f"within-one{axis}", f"{term} (= (DNum 1) {mine})", fact),
+            (f"within-same{axis}", f"{term} (= d {mine}) (= d {theirs})", fact),
+            (f"within-symbol{axis}", f"{term} (= (DSym a) {mine}) (= (DSym b) {theirs})", fact),
+            (f"within-number{axis}", f"{term} (= (DSym a) {mine}) (= (DNum n) {theirs}) (> n 1)", fact),
+            (f"within-symbolic{axis}", f"{term} (= (DNum n) {mine}) (> n 1) (= (DSym b) {theirs})", fact),
+        ]
+    return laws
+
+
 def _general() -> list[Law]:
     return [
+        *_within(),
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
         ("vector-length", f"(= {INT64} (dtype o)) (= 1 (rank o)) (= (DNum n) (dim o -1))", "(set (len o) n)"),
         ("sized-number", "(= d (DNum a))", "(sized d)"),

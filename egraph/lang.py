@@ -188,6 +188,17 @@ def visible(m: Expr) -> Guard:
     return Guard(f"(visible {m.text()})", test, m.variables(), f"no row of {m.text()} hides every key")
 
 
+def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
+    """Axis `axis` of the mask m of an `Sdpa` is 1 or axis `other` of x, or symbols may make it so; m has that axis."""
+
+    def test(env: dict[str, Any]) -> bool:
+        mask, whole = _array(m, env), _array(x, env)
+        return mask.ndim >= -axis and mask.shape[axis] in (1, whole.shape[other])
+
+    fact = f"(within {m.text()} {x.text()} {axis} {other})"
+    return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} broadcasts into {x.text()}")
+
+
 def symbolic(d: Expr, name: str) -> Guard:
     """d is a symbol, not a number. `name` is a variable of its own."""
     return Guard(f"(= {d.text()} (DSym {name}))", lambda env: True, d.variables(), f"{d.text()} is not fixed")
@@ -209,5 +220,5 @@ __all__ = [
     "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length",
     "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape", "rule",
     "scalar", "select", "size", "size_known", "slice_", "supported", "symbolic", "thin", "transpose", "unsqueeze",
-    "variable", "visible",
+    "variable", "visible", "within",
 ]  # fmt: skip

@@ -78,7 +78,7 @@ class Rule:
     def recorded(self, ruleset: str, relation: str) -> str:
         """The law as rules that make the right side and enter (left, right) into a relation, without equating them."""
         text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
-        return re.sub(r"\(union ", f"({relation} ", text)
+        return text.replace("((union ", f"(({relation} ")  # what a rule states of dimensions stays as it is
 
     def terms(self) -> set[Op]:
         """Terms used that are not in the built-in table."""

@@ -12,6 +12,7 @@ binds:
     "ids 5 b s"      int64 indices in [0, 5), of shape [b, s]
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
     "causal 3 3"     a constant mask that hides all columns after the row's own
+    "hiding b 1 s t" a mask whose first row is -inf throughout
     "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
     "absent"         no tensor at all, where an operator may go without one
 
@@ -46,7 +47,7 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "causal")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "causal", "hiding")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -215,6 +216,8 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
     if spec.kind.startswith("doubled") and shape and shape[-1] % 2 == 0:
         half = x[..., : shape[-1] // 2]
         x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([half, half], axis=-1)
+    elif spec.kind == "hiding":
+        x[..., :1, :] = -np.inf
     elif special and spec.kind == "normal":
         x = x.astype(dtype)
         return _put(x, (*_SPECIAL, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max)), rng)

@@ -25,7 +25,7 @@ element, with one line of Python that runs it again. The language of samples is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -50,7 +50,7 @@ WITHHELD = ("supported", "fval", "const", "doubled", "irange", "lowest", "visibl
 
 
 def bind(
-    sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int], used: Collection[str] | None = None
+    sides: Sides, env: Mapping[str, Any], letters: Mapping[str, int], used: frozenset[str] | None = None
 ) -> tuple[dict[str, Any], list[int]]:  # fmt: skip
     """The environment completed by the guards, and the guards that fail. Raises IllFormed if one cannot be
     asked.

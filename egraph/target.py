@@ -9,7 +9,7 @@ from typing import Protocol
 
 from .dtypes import CODES
 from .errors import TargetError
-from .ops import OPS
+from .ops import FLOAT, OPS
 
 MS = "com.microsoft"
 
@@ -59,7 +59,12 @@ class Target:
             name: set.intersection(*(kinds.get(kind, set()) for kind in _SPELLINGS.get(name, (("", name),))))
             for name in terms
         }
-        return frozenset((name, code) for name, codes in legal.items() for code in codes)
+        # An attribute is a float32 and FastGelu's constants are: too coarse for operands of float64.
+        coarse = {name for name, op in OPS.items() if FLOAT in op.sorts and not op.marker} | {"FastGelu"}
+        return frozenset(
+            (name, code) for name, codes in legal.items() for code in codes
+            if not (name in coarse and code == CODES["float64"])
+        )  # fmt: skip
 
 
 class Kernel(Protocol):

@@ -232,6 +232,8 @@ def _squeeze(r: Read) -> Spelling | None:
         if r.value(1) is not None or any(isinstance(d, str) for d in dims):
             return None
         axes = tuple(i for i, d in enumerate(dims) if d == 1)
+    if not axes:
+        return None  # no axes given: onnxruntime takes all of size 1
     spelled: Spelling = r.x()
     for k, a in enumerate(sorted((a % len(dims) for a in axes), reverse=True)):
         spelled = ("Squeeze", spelled, a - (len(dims) - k))
@@ -268,7 +270,7 @@ def _slice(r: Read) -> Spelling | None:
             end = begin + (end - begin - 1) // t * t + 1  # one past the last element taken
             if (begin, end, t) != (0, size, 1):
                 spelled = ("SliceC", spelled, axis, begin, end, t)
-        elif len(axes) == 1:
+        elif len(axes) == 1 and r.facts(1).dtype == ir.DataType.INT64:  # printed with int64 axes
             spelled = ("Slice", spelled, starts, ends, axis, t)
         else:
             return None

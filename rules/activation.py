@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from ..egraph.lang import Float, Guard, Sides, Tensor, call, eq, near, real, rule, scalar, supported, thin
+from ..egraph.dtypes import FLOAT16
+from ..egraph.lang import Float, Guard, Sides, Tensor, call, dtype, eq, ne, near, real, rule, scalar, supported, thin
 
-#: Half a unit of the last place of 1.414 in float16; a constant that far off is another function.
-_TOLERANCE = 5e-4
+#: Half a unit of the last place of the constant in float16, and two units in float32 (relative): a constant that far off
+#: is another function.
+_TOLERANCE = (5e-4, 2.5e-7)
 
 
 def _one(c: Tensor, x: Tensor, k: int, value: float) -> list[Guard]:
     return [eq(scalar(c), real(value)), *thin(c, x, k)]
 
 
-def _about(c: Tensor, x: Tensor, k: int, v: Float, value: float) -> list[Guard]:
-    return [eq(scalar(c), v), near(v, value, _TOLERANCE), *thin(c, x, k)]
+def _about(c: Tensor, x: Tensor, k: int, v: Float, value: float, half: int) -> list[Guard]:
+    kind = eq(dtype(x), FLOAT16) if half else ne(dtype(x), FLOAT16)
+    return [eq(scalar(c), v), near(v, value, value * _TOLERANCE[1 - half]), kind, *thin(c, x, k)]
 
 
 def erf_plus(x: Tensor) -> Tensor:
@@ -21,25 +24,25 @@ def erf_plus(x: Tensor) -> Tensor:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
     holds=dict(x="b h", c="=1.4142135623730951", o="=1"),
     refuse=[dict(x="b h", c="=1.5", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=2"),
             dict(x="b h", c="=1.4142135623730951:1 1 1", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=1:1 1 1")],
 )  # fmt: skip
-def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
+def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + erf(x / sqrt(2)) = erf_plus(x)"""
-    return Sides(call("Erf", x / c) + o, erf_plus(x), when=[*_about(c, x, k, v, 2**0.5), *_one(o, x, k, 1.0)])
+    return Sides(call("Erf", x / c) + o, erf_plus(x), when=[*_about(c, x, k, v, 2**0.5, half), *_one(o, x, k, 1.0)])
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
     holds=dict(x="b h", c="=0.7071067811865476", o="=1"),
     refuse=[dict(x="b h", c="=0.75", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=2"),
             dict(x="b h", c="=0.7071067811865476:1 1 1", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=1:1 1 1")],
 )  # fmt: skip
-def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int) -> Sides:
+def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
-    return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5), *_one(o, x, k, 1.0)])
+    return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5, half), *_one(o, x, k, 1.0)])
 
 
 @rule(
@@ -90,36 +93,36 @@ _TANH = dict(x="b h", c="=0.7978845608028654", d="=0.044715", o="=1")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(_TANH, t="=3"),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=dict(_TANH, t="=3"),
     refuse=[dict(_TANH, t="=2"), dict(_TANH, t="=3", c="=0.7"), dict(_TANH, t="=3", d="=0.04"),
             dict(_TANH, t="=3", o="=2"), dict(_TANH, t="=3:1 1 1"), dict(_TANH, t="=3", c="=0.7978845608028654:1 1 1"),
             dict(_TANH, t="=3", d="=0.044715:1 1 1"), dict(_TANH, t="=3", o="=1:1 1 1")],
 )  # fmt: skip
-def tanh_plus_pow(x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
+def tanh_plus_pow(x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT), *_about(d, x, k, w, _CUBE), *_one(t, x, k, 3.0), *_one(o, x, k, 1.0)]
+    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half), *_one(t, x, k, 3.0), *_one(o, x, k, 1.0)]
     return Sides(call("Tanh", c * (x + d * call("Pow", x, t))) + o, tanh_plus(x), when=when)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=_TANH,
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=_TANH,
     refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"),
             dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
 )  # fmt: skip
-def tanh_plus_mul(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
+def tanh_plus_mul(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * (x + 0.044715 * (x*x*x))) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT), *_about(d, x, k, w, _CUBE), *_one(o, x, k, 1.0)]
+    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half), *_one(o, x, k, 1.0)]
     return Sides(call("Tanh", c * (x + d * (x * x * x))) + o, tanh_plus(x), when=when)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)), holds=_TANH,
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=_TANH,
     refuse=[dict(_TANH, c="=0.7"), dict(_TANH, d="=0.04"), dict(_TANH, o="=2"),
             dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
 )  # fmt: skip
-def tanh_plus_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int) -> Sides:
+def tanh_plus_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * x * (1 + 0.044715 * x * x)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT), *_about(d, x, k, w, _CUBE), *_one(o, x, k, 1.0)]
+    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half), *_one(o, x, k, 1.0)]
     return Sides(call("Tanh", (x * c) * (o + (d * x) * x)) + o, tanh_plus(x), when=when)
 
 

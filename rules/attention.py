@@ -38,7 +38,9 @@ from ..egraph.lang import (
 )
 
 _SWAP, _KT = (0, 2, 1, 3), (0, 1, 3, 2)
-ROWS_VISIBLE = "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
+ROWS_VISIBLE = (
+    "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
+)
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
@@ -92,7 +94,8 @@ def transpose_k(x: Tensor) -> Sides:
     refuse=[dict(x="2 3 t h", u="ints 6 t h", w="ints 3 2 h t"), dict(x="b n 2 3", u="ints b*n 3 2", w="ints b n 2 3"),
             dict(x="2 1 3 5", u="ints 3 2 5", w="ints 2 1 5 3"), dict(x="2 1 3 5", u="ints 5 3 2", w="ints 2 1 5 3"),
             dict(x="2 3 5 7", u="ints 6 5 7", w="ints 7 3 2 5"), dict(x="2 3 5 7", u="ints 6 5 7", w="ints 5 3 7 2"),
-            dict(x="2 1 3 5 7", u="ints 6 5 7", w="ints 2 3 7 5"), dict(x="2 3 5 7", u="ints 6 5 7", w="ints 1 2 3 7 5")],
+            dict(x="2 1 3 5 7", u="ints 6 5 7", w="ints 2 3 7 5"),
+            dict(x="2 3 5 7", u="ints 6 5 7", w="ints 1 2 3 7 5")],
 )  # fmt: skip
 def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
     """reshape(transpose(reshape(x, [B*N, T, H]), 021), [B, N, H, T]) = transpose(x, 0132)"""
@@ -138,11 +141,13 @@ def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
 
 @rule(
     expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
-    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=_WIDER, t="ints b s 2 4")],
+    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=_WIDER, t="ints b s 2 4"),
+            dict(x="2 3 8", c="=0.5:1 1 1", t="ints 6 8")],
 )  # fmt: skip
 def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
     """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""
-    return Sides(call("Reshape", x * c, t), call("Reshape", x, t) * c, when=_scalar(c, x, k))
+    scaled: Tensor = call("Reshape", x * c, t)
+    return Sides(scaled, call("Reshape", x, t) * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
 
 
 # ----------------------------------------------------------------------------------------------------------- the scores
@@ -217,7 +222,7 @@ def biased_plain(q: Tensor, k: Tensor, s: Float) -> Sides:
 def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float) -> Sides:
     """c * tanh(scores(q, k, s) / c) = biased(q, k, no mask, s, cap c)"""
     lhs = call("Tanh", scores(q, k, s) / c) * d
-    return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v), *_value(d, v), ne(v, real(0.0))])
+    return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v), *_value(d, v), lt(real(0.0), v)])
 
 
 @rule(
@@ -265,11 +270,16 @@ def softmax_last(x: Tensor) -> Sides:
     return Sides(call("Softmax", x, -1), soft(x, 0))
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b n s t", z="=0"), refuse=[dict(x="b n s t", z="=1")])
-def softmax_guarded(x: Tensor, z: Tensor) -> Sides:
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b n s t", z="=0"), dict(x="b n s t", z="=0:1")],
+    refuse=[dict(x="b n s t", z="=1"), dict(x="b n s t", z="=0:1 1 1 1 1")],
+)  # fmt: skip
+def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
     """where(isnan(p), 0, p) = soft(x), guarded   with p = soft(x)"""
     p = soft(x, 0)
-    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=[eq(scalar(z), real(0.0))])  # or -0.0
+    when = [eq(scalar(z), real(0.0)), *thin(z, x, k)]  # or -0.0
+    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=when)
 
 
 @rule(
@@ -312,8 +322,10 @@ def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, 
 
 @rule(
     stage="marker", contract="exact", holds=dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
-    refuse=[dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 3 2*t h"), dict(x="b 1 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
-            dict(x="1 2 t h", e="ints 5 2 3 t h", u="ints 5 6 t h"), dict(x="b 2 1 h", e="ints b 2 3 5 h", u="ints b 6 5 h"),
+    refuse=[dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 3 2*t h"),
+            dict(x="b 1 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
+            dict(x="1 2 t h", e="ints 5 2 3 t h", u="ints 5 6 t h"),
+            dict(x="b 2 1 h", e="ints b 2 3 5 h", u="ints b 6 5 h"),
             dict(x="b 2 t 1", e="ints b 2 3 t 5", u="ints b 6 t 5"),
             dict(x="1 b 2 t h", e="ints 1 b 2 3 t h", u="ints b 6 t h"),
             dict(x="b 2 t h", e="ints b 2 3 t h", u="ints 1 b 6 t h")],
@@ -330,7 +342,7 @@ def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact",
-    holds=[dict(_QKV, q="b 6 s h", k="b 2 t h", v="b 2 t d", n=3), dict(_QKV, q="b 6 s h", k="b 1 t h", v="b 1 t d", n=3)],
+    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3) for n in (6, 12)],
 )  # fmt: skip
 def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
     """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""

@@ -35,6 +35,7 @@ from ..egraph.lang import (
     transpose,
     unsqueeze,
     visible,
+    within,
 )
 from ..egraph.meaning import MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, absent, sdpa
@@ -50,7 +51,8 @@ def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
 
 
 def _fits(q: Tensor, k: Tensor, m: Tensor) -> list[Guard]:
-    return [eq(rank(m), 4), eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]
+    exact = [eq(rank(m), 4), eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]
+    return [*exact, within(m, -4, q, -4), within(m, -3, q, -3)]
 
 
 _PLAIN: dict[str, Any] = dict(q="b n s h", k="b n t h", v="b n t d", s=0.5)
@@ -97,7 +99,7 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
     rows, columns = dim(q, -2), dim(k, -2)
     full: Tensor = call("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
-    when = [wrong, size_known(rows), size_known(columns)]
+    when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2), size_known(rows), size_known(columns)]
     states = [(dim(full, -2), rows), (dim(full, -1), columns)]
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when, states=states)
 
@@ -186,7 +188,7 @@ _F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
-    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}],
+    holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64}],
 )  # fmt: skip
 def ms_mha_guarded(

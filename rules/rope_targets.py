@@ -9,6 +9,7 @@ operator, which does not broadcast. The 3-D form on [B, S, N*H] needs no transpo
 from __future__ import annotations
 
 from ..egraph.lang import (
+    Guard,
     Int,
     Sides,
     Tensor,
@@ -26,11 +27,19 @@ from ..egraph.lang import (
     size_known,
     slice_,
     supported,
+    symbolic,
     transpose,
     unsqueeze,
 )
 
 _SWAP = (0, 2, 1, 3)
+def _same_rows(c: Tensor, x: Tensor, j: int) -> list[Guard]:
+    """cos has one row for all batch rows (j = 0), a row for each (1), or a number of rows that is not fixed (2)."""
+    if j == 2:
+        return [symbolic(dim(c, -4), "rows"), ne(dim(x, -4), num(1))]
+    return [eq(dim(c, -4), dim(x, -4) if j else num(1))]
+
+
 _ROWS = "cos and sin have one row per position, for all batch rows or for each"
 
 
@@ -43,32 +52,35 @@ def squeeze(x: Tensor, axis: int) -> Tensor:
 
 
 @rule(
-    stage="fuse", contract="exact", assumes=[_ROWS],
+    stage="fuse", contract="exact", assumes=[_ROWS], expand=dict(j=(0, 1, 2)),
     holds=[dict(x="b n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 1 s h", d="1 1 s h", p=1)],
     refuse=[dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b n s h", d="b 1 s h", p=0),
             dict(x="b n s 2h", c="b 1 s h", d="b n s h", p=0), dict(x="b n s 2h", c="b 1 1 h", d="b 1 s h", p=0),
             dict(x="b n 1 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="b 1 1 h", p=0),
             dict(x="n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="b 1 s h", p=0),
-            dict(x="b n s 2h", c="b 1 s h", d="1 s h", p=0)],
+            dict(x="b n s 2h", c="b 1 s h", d="1 s h", p=0), dict(x="1 n s 2h", c="b 1 s h", d="b 1 s h", p=0)],
 )  # fmt: skip
-def rope_rows_bnsh(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
+def rope_rows_bnsh(x: Tensor, c: Tensor, d: Tensor, p: Int, j: int) -> Sides:
     """rope(x, c, s) = rope of [B,N,S,H] with rows [B,S,h], where c and s are [B,1,S,h]"""
     shapes = [eq(rank(t), 4) for t in (x, c, d)] + [eq(dim(c, -3), num(1)), eq(dim(d, -3), num(1))]
     seq = [eq(dim(c, -2), dim(x, -2)), eq(dim(d, -2), dim(x, -2)), eq(dim(c, -4), dim(d, -4))]
-    return Sides(call("Rope", x, c, d, p), rows(x, squeeze(c, -3), squeeze(d, -3), p, 0, 0), when=shapes + seq)
+    when = [*shapes, *seq, *_same_rows(c, x, j)]
+    return Sides(call("Rope", x, c, d, p), rows(x, squeeze(c, -3), squeeze(d, -3), p, 0, 0), when=when)
 
 
 @rule(
-    stage="fuse", contract="exact", assumes=[_ROWS],
+    stage="fuse", contract="exact", assumes=[_ROWS], expand=dict(j=(0, 1, 2)),
     holds=[dict(x="b s n 2h", c="b s 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="1 s 1 h", d="1 s 1 h", p=1)],
     refuse=[dict(x="b s n 2h", c="b s n h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b s n h", p=0),
-            dict(x="b s n 2h", c="b 1 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b 1 1 h", p=0)],
+            dict(x="b s n 2h", c="b 1 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b 1 1 h", p=0),
+            dict(x="1 s n 2h", c="b s 1 h", d="b s 1 h", p=0)],
 )  # fmt: skip
-def rope_rows_bsnh(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
+def rope_rows_bsnh(x: Tensor, c: Tensor, d: Tensor, p: Int, j: int) -> Sides:
     """rope(x, c, s) = rope of [B,S,N,H] with rows [B,S,h], where c and s are [B,S,1,h]"""
     shapes = [eq(rank(t), 4) for t in (x, c, d)] + [eq(dim(c, -2), num(1)), eq(dim(d, -2), num(1))]
     seq = [eq(dim(c, -3), dim(x, -3)), eq(dim(d, -3), dim(x, -3)), eq(dim(c, -4), dim(d, -4))]
-    return Sides(call("Rope", x, c, d, p), rows(x, squeeze(c, -2), squeeze(d, -2), p, 1, 0), when=shapes + seq)
+    when = [*shapes, *seq, *_same_rows(c, x, j)]
+    return Sides(call("Rope", x, c, d, p), rows(x, squeeze(c, -2), squeeze(d, -2), p, 1, 0), when=when)
 
 
 @rule(
