@@ -173,7 +173,9 @@ def explain(
         progress("replaying the rules")
         found = None if node is None else result.find(node)
         if node is not None and not found and not any(node in m for m in result.report.missed):
-            raise ModelError(f"nothing fused is, or took in, a node or value named {node!r}; it was kept, or does not exist")
+            raise ModelError(
+                f"nothing fused is, or took in, a node or value named {node!r}; it was kept, or does not exist"
+            )
         lines = list(explanation(result.report, found, node, result.explain))
     for line in lines:
         typer.echo(line)
@@ -230,10 +232,10 @@ def explanation(
     missed = [m for m in report.missed if node is None or node in m]
     first: dict[tuple[str, tuple[str, ...]], str] = {}
     for f in fused:
-        found = derive(f.node)
-        yield f"fused: {f.node}: {f.op} by {', '.join(found.rules if found.complete else f.rules)}"
-        if first.setdefault((f.op, found.rules), f.node) == f.node:
-            yield from found.text().splitlines()
+        made = derive(f.node)
+        yield f"fused: {f.node}: {f.op} by {', '.join(made.rules if made.complete else f.rules)}"
+        if first.setdefault((f.op, made.rules), f.node) == f.node:
+            yield from made.text().splitlines()
     yield from (f"not fused: {m}" for m in missed)
     if not fused and not missed:
         yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"

@@ -75,16 +75,24 @@ def _within() -> list[Law]:
     A symbol may be 1 or the other size; where it is neither, the original would widen its result.
     """
     laws: list[Law] = []
+    sdpa = "(= o (Sdpa q k v m s c g))"
     for axis, x, other in ((-4, "q", -4), (-3, "q", -3), (-2, "q", -2), (-1, "k", -2)):
-        term, fact = "(= o (Sdpa q k v m s c g))", f"(within m {x} {axis} {other})"
-        mine, theirs = f"(dim m {axis})", f"(dim {x} {other})"
-        laws += [
-            (f"within-one{axis}", f"{term} (= (DNum 1) {mine})", fact),
-            (f"within-same{axis}", f"{term} (= d {mine}) (= d {theirs})", fact),
-            (f"within-symbol{axis}", f"{term} (= (DSym a) {mine}) (= (DSym b) {theirs})", fact),
-            (f"within-number{axis}", f"{term} (= (DSym a) {mine}) (= (DNum n) {theirs}) (> n 1)", fact),
-            (f"within-symbolic{axis}", f"{term} (= (DNum n) {mine}) (> n 1) (= (DSym b) {theirs})", fact),
-        ]
+        # of the mask itself, and of each of two that are added, whose sum may have dims nobody knows
+        for tag, mask, part in (("", "m", ""), ("-part", "n", " (sym-Add m n p)")):
+            fact = f"(within {mask} {x} {axis} {other})"
+            mine, theirs = f"(dim {mask} {axis})", f"(dim {x} {other})"
+            laws += [
+                (f"within-{how}{tag}{axis}", f"{sdpa}{part} {condition}", fact)
+                for how, condition in (
+                    ("one", f"(= (DNum 1) {mine})"),
+                    ("same", f"(= d {mine}) (= d {theirs})"),
+                    ("symbols", f"(= (DSym a) {mine}) (= (DSym b) {theirs})"),
+                    ("symbol", f"(= (DSym a) {mine}) (= (DNum w) {theirs}) (> w 1)"),
+                    ("number", f"(= (DNum w) {mine}) (> w 1) (= (DSym b) {theirs})"),
+                )
+            ]
+        both = f"{sdpa} (= m (Add n p)) (within n {x} {axis} {other}) (within p {x} {axis} {other})"
+        laws.append((f"within-sum{axis}", both, f"(within m {x} {axis} {other})"))
     return laws
 
 

@@ -292,7 +292,8 @@ class Writer:
         copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
         row = self.choice[cls]
         if row.op in EMITTERS and not copied and OPS[row.op].shape in ("same", "broadcast") and row.op != "Softmax":
-            self._current, self._again = cls, (old, copy)  # one pass over the operands costs no more than a copy of the result
+            # one pass over the operands costs no more than a copy of the result
+            self._current, self._again = cls, (old, copy)
             self._emit(row)
             self._again = None
             return copy

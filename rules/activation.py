@@ -5,8 +5,7 @@ from __future__ import annotations
 from ..egraph.dtypes import FLOAT16
 from ..egraph.lang import Float, Guard, Sides, Tensor, call, dtype, eq, ne, near, real, rule, scalar, supported, thin
 
-#: Half a unit of the last place of the constant in float16, and two units in float32 (relative): a constant that far off
-#: is another function.
+#: Relative: half a unit of the last place in float16, two units in float32. A constant farther off is another function.
 _TOLERANCE = (5e-4, 2.5e-7)
 
 
@@ -98,9 +97,12 @@ _TANH = dict(x="b h", c="=0.7978845608028654", d="=0.044715", o="=1")
             dict(_TANH, t="=3", o="=2"), dict(_TANH, t="=3:1 1 1"), dict(_TANH, t="=3", c="=0.7978845608028654:1 1 1"),
             dict(_TANH, t="=3", d="=0.044715:1 1 1"), dict(_TANH, t="=3", o="=1:1 1 1")],
 )  # fmt: skip
-def tanh_plus_pow(x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
+def tanh_plus_pow(
+    x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int
+) -> Sides:  # fmt: skip
     """1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half), *_one(t, x, k, 3.0), *_one(o, x, k, 1.0)]
+    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half)]
+    when += [*_one(t, x, k, 3.0), *_one(o, x, k, 1.0)]
     return Sides(call("Tanh", c * (x + d * call("Pow", x, t))) + o, tanh_plus(x), when=when)
 
 

@@ -41,6 +41,7 @@ from ..egraph.meaning import MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, absent, sdpa
 
 _SWAP = (0, 2, 1, 3)
+HEADS = "keys whose number of heads is not fixed have as many as the queries"
 
 
 def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
@@ -153,15 +154,16 @@ def _flat(x: Tensor, n: Int, h: Int) -> Tensor:
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
-    """r = 4: k and v stay BNSH, of one head size; r = 3: they are laid out as q is."""
-    keys, values = (k, v) if r == 4 else (_flat(k, n, h), _flat(v, n, d))
+    """r = 3: k and v are laid out as q is; r = 4: they stay BNSH, of one head size; r = 5: of unfixed heads, too."""
+    keys, values = (k, v) if r >= 4 else (_flat(k, n, h), _flat(v, n, d))
     out: Tensor = call("MsMHA", _flat(q, n, h), keys, values, m, n, s)
     return transpose(reshape(out, ints(0, 0, n, d)), _SWAP)
 
 
 def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int) -> list[Guard]:
-    heads = [eq(dim(q, -3), num(n)), eq(dim(k, -3), num(n))]  # v has as many as k in every sdpa
-    sizes = [eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), *([eq(dim(v, -1), dim(q, -1))] if r == 4 else [])]
+    # v has as many heads as k in every sdpa
+    heads = [eq(dim(q, -3), num(n)), symbolic(dim(k, -3), "kv") if r == 5 else eq(dim(k, -3), num(n))]
+    sizes = [eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), *([eq(dim(v, -1), dim(q, -1))] if r >= 4 else [])]
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
@@ -173,7 +175,7 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED)],
 )  # fmt: skip
@@ -187,7 +189,7 @@ _F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64}],
 )  # fmt: skip
@@ -202,7 +204,7 @@ def ms_mha_guarded(
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4, 5)),
     holds=[_PLAIN, dict(_PLAIN, v="b n t h"), {**_PLAIN, **_SYMBOLS}],
     refuse=[*_other_batch(_PLAIN), *_mha_refuses(_PLAIN)],
 )  # fmt: skip

@@ -67,7 +67,7 @@ def wide_concat_6(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     refuse=[dict(x="b s h", t="ints b s h 3", u="ints b s 3h"), dict(x="b s h", t="ints b s h 2", u="ints s b 2h"),
             dict(x="1 3", t="ints 2 3 1", u="ints 1 6"), dict(x="b s 1", t="ints b s 3 2", u="ints b s 6"),
             dict(x="b s h", t="ints b s h 2", u="ints 1 b s 2h"), dict(x="b 1 h", t="ints b 5 h 2", u="ints b 5 2h"),
-            dict(x="1 s h", t="ints 3 s h 2", u="ints 3 s 2h"),
+            dict(x="1 s h", t="ints 3 s h 2", u="ints 3 s 2h"), dict(x="1 s h", t="ints 3 s h 2", u="ints 1 s 6h"),
             dict(x="1 n s h", t="ints 3 n s h 2", u="ints 3 n s 2h")],
 )  # fmt: skip
 def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:

@@ -18,16 +18,20 @@ from onnx_egraph.egraph.lang import (
     dim,
     dtype,
     eq,
+    ints,
     is_const,
     num,
     rank,
     real,
     rule,
     scalar,
+    size,
     slice_,
+    symbolic,
     thin,
     transpose,
 )  # fmt: skip
+from onnx_egraph.egraph.meaning import SAME_BATCH
 from onnx_egraph.egraph.rule import Rule
 
 
@@ -200,6 +204,35 @@ def first_batch_row(x: Tensor, y: Tensor) -> Sides:
     return Sides(x + y, call("Squeeze", x, -3) + y, when=[eq(dim(x, -3), num(1))])
 
 
+@rule(holds=dict(x="b s", y="b s"))
+def states_a_wrong_size(x: Tensor, y: Tensor) -> Sides:
+    """-x + -y = -(x + y), and the first axis is as long as the last"""
+    return Sides(-x + -y, -(x + y), states=[(dim(x + y, -2), dim(x + y, -1))])
+
+
+@rule(holds=dict(x="b s", y="b s"))
+def states_a_wrong_value(x: Tensor, y: Tensor) -> Sides:
+    """-x + -y = -(x + y), and x is y"""
+    return Sides(-x + -y, -(x + y), states=[(x, y)])
+
+
+@rule(
+    contract="reassociated", assumes=[SAME_BATCH],
+    holds=dict(q="b n s h", k="b n t h", v="b n t d", m="b n s t", s=0.5, c=0.0, g=0),
+)  # fmt: skip
+def attention_of_a_wide_mask(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
+    """sdpa(q, k, v, m) = sdpa(q, k, v, m), and the mask is as wide as k is long: not of a T of 1"""
+    left: Tensor = call("Sdpa", q, k, v, m, s, c, g)
+    wide: Tensor = call("Expand", m, concat([ints(1, 1, 1), size(dim(k, -2))]))
+    return Sides(left, call("Sdpa", q, k, v, wide, s, c, g), states=[(dim(wide, -1), dim(k, -2))])
+
+
+@rule(holds=dict(x="b s h", y="K s h", K=(1, 3)))
+def one_row_for_any_number(x: Tensor, y: Tensor) -> Sides:
+    """x + y = x + squeeze(y)   for a y of a number of rows that is not fixed"""
+    return Sides(x + y, x + call("Squeeze", y, -3), when=[symbolic(dim(y, -3), "rows")])
+
+
 BAD: tuple[Bad, ...] = (
     Bad(wrong_equation, "equal", "first difference"),
     Bad(missing_guard, "equal", "shapes"),
@@ -227,4 +260,8 @@ BAD: tuple[Bad, ...] = (
     Bad(reshape_of_the_same_rank, "refuse", "two facts contradict"),
     Bad(refuses_what_holds, "refuse", "fires on a sample it must refuse"),
     Bad(first_batch_row, "equal", "shapes"),
+    Bad(states_a_wrong_size, "equal", "the rule states that"),
+    Bad(states_a_wrong_value, "equal", "where the rule states that"),
+    Bad(attention_of_a_wide_mask, "equal", "the rule states that"),
+    Bad(one_row_for_any_number, "equal", "right side cannot be computed"),
 )

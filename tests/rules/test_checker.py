@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from onnx_egraph.egraph.errors import RuleError
-from onnx_egraph.egraph.lang import Sides, Tensor, rule
+from onnx_egraph.egraph.lang import Sides, Tensor, le, rank, rule, variable
 from onnx_egraph.egraph.meaning import differs
 from onnx_egraph.egraph.sample import Sample, draw, parse
 from onnx_egraph.egraph.soundness import Checker, check, replay
@@ -61,9 +63,12 @@ def test_a_rule_without_samples_is_a_problem() -> None:
         (dict(x="b s!", y="b"), "is no dimension"),
         (dict(x="b"), "gives no shape for 'y'"),
         (dict(x="b", y="b", z="b"), "'z', which is no variable"),
+        (dict(x="B", y="b"), "two or more numbers"),
+        (dict(x="B C", y="b", B=(1, 2), C=(1, 2, 3)), "two or more numbers"),
+        (dict(x="B", y="b", B=(1,)), "two or more numbers"),
     ],
 )
-def test_a_sample_outside_the_language_is_named(sample: dict[str, str], says: str) -> None:
+def test_a_sample_outside_the_language_is_named(sample: dict[str, Any], says: str) -> None:
     with pytest.raises(RuleError, match=says):
         Sample(sample, {"x": "T", "y": "T"})
 
@@ -86,6 +91,7 @@ def test_a_sample_outside_the_language_is_named(sample: dict[str, str], says: st
         ("s:bool", (3,), "bool"),
         ("b t+1 2h+3:int32", (2, 8, 13), "int32"),
         ("causal 3 3", (3, 3), "float32"),
+        ("hiding b 1 s t", (2, 1, 3, 7), "float32"),
     ],
 )
 def test_the_language_of_samples(text: str, shape: tuple[int, ...], dtype: str) -> None:
@@ -103,6 +109,7 @@ def test_values_follow_their_word() -> None:
     assert (value("positive 50") > 0).all()
     assert (value("causal 3 3") < 0).tolist() == [[False, True, True], [False, False, True], [False] * 3]
     assert set(value("ids 3 60").tolist()) == {0, 1, 2}
+    assert np.isneginf(value("hiding 2 3 4")).tolist() == [[[True] * 4, [False] * 4, [False] * 4]] * 2
     halves, pairs = value("doubled0 4 2h"), value("doubled1 4 2h")
     assert np.array_equal(halves[:, :3], halves[:, 3:])
     assert np.array_equal(pairs[:, ::2], pairs[:, 1::2])
@@ -137,6 +144,21 @@ def test_letters_that_must_differ_differ_in_the_plain_draws() -> None:
     letters = Sample({"x": "b s 2h 5"}, {"x": "T"}).distinct()
     assert len(set(letters.values())) == 3
     assert 5 not in letters.values()
+
+
+def test_capitals_are_symbols_of_given_numbers() -> None:
+    sample = Sample(dict(x="B s", y="C*s", B=(2, 3), C=(2, 5)), {"x": "T", "y": "T"})
+    letters = sample.distinct()
+    assert letters | {"B": 2, "C": 2} == letters
+    assert sample.twin(letters) == letters | {"B": 3, "C": 5}
+    drawn = [sample.random(np.random.default_rng(seed)) for seed in range(20)]
+    assert {(d["B"], d["C"]) for d in drawn} == {(2, 2), (3, 5)}
+
+
+def test_an_absent_operand_is_none_and_has_no_rank() -> None:
+    drawn = draw(Sample({"x": "absent"}, {"x": "T"}), {}, np.random.default_rng(0))
+    assert drawn.env["x"] is None
+    assert not le(rank(variable("x", Tensor)), 4).test(drawn.env)
 
 
 def test_constants_know_it() -> None:

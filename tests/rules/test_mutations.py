@@ -25,7 +25,6 @@ REDUNDANT: dict[str, str] = {
     "wide-repeat-without (rank x) = n": "the ranks of both reshaped values tell it",
     "wide-repeat-without (rank (Expand *": _COUNT,
     "wide-repeat-without (dim (Expand *) -2) = *": _COUNT,
-    "wide-repeat-without (dim (Reshape *) -1) = 2 [*] h": _COUNT,
     "wide-stack-without (dim *": _COUNT,
     "wide-mul-without (dim x -1) = (dim y -1)": "two even last axes broadcast only if they are equal",
     "wide-squeeze-without a != -1": "the last axis has an even size, so it cannot be squeezed",
