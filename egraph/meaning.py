@@ -33,6 +33,7 @@ _BOOL = frozenset(("And", "Or", "Not"))
 _BNSH: Mapping[str, int] = MappingProxyType({"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1})
 #: What rules may assume of an attention.
 SAME_BATCH = "q, k and v of an attention have the same batch size, and its mask has that or 1"
+HEADS = "keys whose number of heads is not fixed have as many as the queries"
 MASK_FITS = "a mask is no wider than the scores it is added to"
 _BAD = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 
@@ -89,6 +90,8 @@ def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
             q, k, v, m = (evaluate(a, env) for a in t.args[:4])
             batch = {k.shape[0], v.shape[0]} | ({m.shape[0]} - {1} if m is not None and m.ndim == 4 else set())
             if SAME_BATCH in assumes and batch != {q.shape[0]}:
+                return True
+            if HEADS in assumes and k.shape[-3] != q.shape[-3]:
                 return True
             if MASK_FITS in assumes and _widens(q, k, m):
                 return True
@@ -234,6 +237,7 @@ def first_difference(same: np.ndarray, x: np.ndarray, y: np.ndarray) -> str:
 
 
 __all__ = [
+    "HEADS",
     "MASK_FITS",
     "SAME_BATCH",
     "Assumed",

@@ -201,6 +201,8 @@ def ms_mha(
     split = [t if t.ndim == 4 else t.reshape(*t.shape[:2], heads, -1).transpose(0, 2, 1, 3) for t in (q, k, v)]
     if k.ndim == 4 and k.shape[-1] != v.shape[-1]:
         raise ValueError("k and v of rank 4 have one head size")
+    if any(t.shape[1] != heads for t in split):
+        raise ValueError("q, k and v have the same number of heads")
     full = (*split[0].shape[:3], split[1].shape[2])
     if mask is not None and (mask.ndim != 4 or any(a not in (1, b) for a, b in zip(mask.shape, full, strict=True))):
         raise ValueError("the mask is [B or 1, N or 1, S, T]")

@@ -142,7 +142,7 @@ def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
 @rule(
     expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
     refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=_WIDER, t="ints b s 2 4"),
-            dict(x="2 3 8", c="=0.5:1 1 1", t="ints 6 8")],
+            dict(x="2 3 8", c="=0.5:1 1 1", t="ints 6 8"), dict(x="2 3 8", c="=0.5:1 1 1 1", t="ints 0 2 3 8")],
 )  # fmt: skip
 def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
     """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""

@@ -37,11 +37,10 @@ from ..egraph.lang import (
     visible,
     within,
 )
-from ..egraph.meaning import MASK_FITS, SAME_BATCH
+from ..egraph.meaning import HEADS, MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, absent, sdpa
 
 _SWAP = (0, 2, 1, 3)
-HEADS = "keys whose number of heads is not fixed have as many as the queries"
 
 
 def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
@@ -52,7 +51,7 @@ def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
 
 
 def _fits(q: Tensor, k: Tensor, m: Tensor) -> list[Guard]:
-    exact = [eq(rank(m), 4), eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]
+    exact = [eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]  # within asks for an axis -4
     return [*exact, within(m, -4, q, -4), within(m, -3, q, -3)]
 
 
@@ -71,7 +70,9 @@ def _other_batch(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
     """Masks of another shape than the scores."""
-    return [dict(sample, m=m) for m in ("b 1 1 t", "b 1 s 1", "s t")]
+    one = dict(q="1 1 s h", k="1 1 t h", v="1 1 t d")
+    wide = [{**sample, **one, "m": m} for m in ("5 1 s t", "1 5 s t")]
+    return [*(dict(sample, m=m) for m in ("b 1 1 t", "b 1 s 1", "s t")), *wide]
 
 
 # ------------------------------------------------------------------------------------------------------- masks that fit
@@ -93,7 +94,8 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2)),
     holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1"), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
            dict(_FULL, k="b n 7 h", v="b n 7 d", m="b 1 s 1")],
-    refuse=[_FULL, dict(_FULL, m="absent")],
+    refuse=[_FULL, dict(_FULL, m="absent"), dict(_FULL, q="b n 1 h", m="b 1 5 t"),
+            dict(_FULL, k="b n 1 h", v="b n 5 d", m="b 1 s 5")],
 )  # fmt: skip
 def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
     """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
@@ -122,6 +124,7 @@ def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Floa
     return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
 
 
+_SINGLE = dict(q="1 1 3 h", k="1 1 5 h", v="1 1 5 d")
 _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5, c=0.0, g=0)
 
 
@@ -129,6 +132,7 @@ _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5,
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
     holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
     refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
+            *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
             *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
 def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
@@ -168,15 +172,16 @@ def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int
 
 
 _GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
+_UNFIXED: dict[str, Any] = dict(q="b 6 s h", k="b K t h", v="b K t h", K=(6, 1))
 
 
 def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{**sample, **_GROUPED}, dict(sample, s=0.0)]
+    return [{**sample, **_GROUPED}, {**sample, **_GROUPED, "v": "b 2 t h"}, dict(sample, s=0.0)]
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
-    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}],
+    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}, {**_MASKED, **_UNFIXED}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED)],
 )  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
@@ -190,7 +195,8 @@ _F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
-    holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE}],
+    holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE},
+           {**_MASKED, **_UNFIXED}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64}],
 )  # fmt: skip
 def ms_mha_guarded(
@@ -205,7 +211,7 @@ def ms_mha_guarded(
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4, 5)),
-    holds=[_PLAIN, dict(_PLAIN, v="b n t h"), {**_PLAIN, **_SYMBOLS}],
+    holds=[_PLAIN, dict(_PLAIN, v="b n t h"), {**_PLAIN, **_SYMBOLS}, {**_PLAIN, **_UNFIXED}],
     refuse=[*_other_batch(_PLAIN), *_mha_refuses(_PLAIN)],
 )  # fmt: skip
 def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int, r: int) -> Sides:

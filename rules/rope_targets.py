@@ -53,8 +53,11 @@ def squeeze(x: Tensor, axis: int) -> Tensor:
 
 @rule(
     stage="fuse", contract="exact", assumes=[_ROWS], expand=dict(j=(0, 1, 2)),
-    holds=[dict(x="b n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 1 s h", d="1 1 s h", p=1)],
-    refuse=[dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b n s h", d="b 1 s h", p=0),
+    holds=[dict(x="b n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 1 s h", d="1 1 s h", p=1),
+           dict(x="2 n s 2h", c="B 1 s h", d="B 1 s h", p=0, B=(1, 2))],
+    refuse=[dict(x="1 n s 2h", c="B 1 s h", d="B 1 s h", p=0, B=(2, 3)),
+            dict(x="B n s 2h", c="3 1 s h", d="3 1 s h", p=0, B=(1, 3)),
+            dict(x="b n s 2h", c="b n s h", d="b n s h", p=0), dict(x="b n s 2h", c="b n s h", d="b 1 s h", p=0),
             dict(x="b n s 2h", c="b 1 s h", d="b n s h", p=0), dict(x="b n s 2h", c="b 1 1 h", d="b 1 s h", p=0),
             dict(x="b n 1 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="b 1 s h", d="b 1 1 h", p=0),
             dict(x="n s 2h", c="b 1 s h", d="b 1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="b 1 s h", p=0),
@@ -70,8 +73,11 @@ def rope_rows_bnsh(x: Tensor, c: Tensor, d: Tensor, p: Int, j: int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact", assumes=[_ROWS], expand=dict(j=(0, 1, 2)),
-    holds=[dict(x="b s n 2h", c="b s 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="1 s 1 h", d="1 s 1 h", p=1)],
-    refuse=[dict(x="b s n 2h", c="b s n h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b s n h", p=0),
+    holds=[dict(x="b s n 2h", c="b s 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="1 s 1 h", d="1 s 1 h", p=1),
+           dict(x="2 s n 2h", c="B s 1 h", d="B s 1 h", p=0, B=(1, 2))],
+    refuse=[dict(x="1 s n 2h", c="B s 1 h", d="B s 1 h", p=0, B=(2, 3)),
+            dict(x="B s n 2h", c="3 s 1 h", d="3 s 1 h", p=0, B=(1, 3)),
+            dict(x="b s n 2h", c="b s n h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b s n h", p=0),
             dict(x="b s n 2h", c="b 1 1 h", d="b s 1 h", p=0), dict(x="b s n 2h", c="b s 1 h", d="b 1 1 h", p=0),
             dict(x="1 s n 2h", c="b s 1 h", d="b s 1 h", p=0)],
 )  # fmt: skip

@@ -279,7 +279,12 @@ def rope_halves(x: Tensor, y: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
             dict(x="b n s 6", c="b 1 s 3", s="b 1 s 1", u="ints b n s 6"),
             dict(x="1 b n s 2h", c="b 1 s h", s="b 1 s h", u="ints b n s 2h"),
             dict(x="b n s 2h", c="1 b 1 s h", s="b 1 s h", u="ints b n s 2h"),
-            dict(x="b n s 2h", c="b 1 s h", s="1 b 1 s h", u="ints b n s 2h")],
+            dict(x="b n s 2h", c="b 1 s h", s="1 b 1 s h", u="ints b n s 2h"),
+            dict(x="1 1 s 2h", c="5 1 s h", s="1 1 s h", u="ints 1 5 s 2h"),
+            dict(x="1 1 s 2h", c="1 5 s h", s="1 1 s h", u="ints 5 1 s 2h"),
+            dict(x="1 n 1 2h", c="3 1 1 h", s="1 1 1 h", u="ints 1 n 3 2h"),
+            dict(x="1 n s 2h", c="3 1 s h", s="1 1 s h", u="ints 1 n s 6h"),
+            dict(x="1 n s 6", c="3 1 s 1", s="1 1 s 1", u="ints 1 n s 6", h=1)],
 )  # fmt: skip
 def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(xe*c - xo*s, xo*c + xe*s)) = rope(x, c, s) of (even, odd) pairs"""

@@ -29,8 +29,6 @@ REDUNDANT: dict[str, str] = {
     "wide-mul-without (dim x -1) = (dim y -1)": "two even last axes broadcast only if they are equal",
     "wide-squeeze-without a != -1": "the last axis has an even size, so it cannot be squeezed",
     "rot-pairs-without (dim (Reshape *": _COUNT,
-    "rope-pairs-without (dim x -1) = 2 [*] h": _COUNT,
-    "rope-pairs-without (dim (Reshape *": _COUNT,
     "rope-rows-b??h-without (dim c -4) = (dim d -4)": "one may be 1; it keeps both caches of one shape",
     "rms-norm*-without (dtype w) = *": _TYPED,
     "layer-norm-without (dtype b) = (dtype x)": _TYPED,
