@@ -133,6 +133,7 @@ class Checker:
 
     `obligations` is the rule whose guards say which facts may be withheld: a changed rule is held to the
     original's. `inert` is an e-graph without rules, to be shared by checkers of rules that declare no terms.
+    A `hasty` one may stop at the first problem.
     """
 
     def __init__(
@@ -143,9 +144,11 @@ class Checker:
         seed: int = 0,
         obligations: Rule | None = None,
         inert: Trial | None = None,
+        hasty: bool = False,
     ) -> None:
         self.rule, self.samples, self.seed = rule, samples, seed
         self.obligations = obligations or rule
+        self.hasty = hasty
         self._inert = inert
 
     @cached_property
@@ -309,14 +312,22 @@ class Checker:
         return found
 
     def refuse(self) -> list[str]:
-        found = []
+        told: list[str] = []
+        found: list[str] = []
+        entries = []
         for case, sample in self.cases("refuse"):
             drawn = self._plain(sample)
             readings = self._readings(drawn)
+            entries.append((min((len(r[2]) for r in readings), default=0), case, sample, drawn, readings))
             if not readings:
-                found.append(self.problem(case, "the left side cannot be computed: the sample tests nothing", drawn))
+                told.append(self.problem(case, "the left side cannot be computed: the sample tests nothing", drawn))
+            elif not entries[-1][0] and not self._needs_egraph(drawn):
+                told.append(self.problem(case, "all guards hold on a sample the rule must refuse", drawn))
+        for _, case, sample, drawn, readings in sorted(entries, key=lambda e: e[0]):  # where fewest guards fail
+            if self.hasty and (told or found):
+                break
             seeded: set[Any] = set()  # left sides that the e-graph has seen, with what guards bind in them
-            for s, env, failing in readings:
+            for s, env, _ in readings:
                 key = (s.lhs.key(), *(env[n] for n in sorted(s.lhs.variables() - drawn.env.keys())))
                 fired = None if key in seeded else self._run(s, env, drawn, self._twin(sample), Seeding())
                 seeded.add(key)
@@ -324,9 +335,7 @@ class Checker:
                     found.append(self.problem(case, f"two facts contradict each other: {fired}", drawn))
                 elif fired and fired.readings:
                     found.append(self.problem(case, "the rule fires on a sample it must refuse", drawn))
-                if not failing and not self._needs_egraph(drawn):
-                    found.append(self.problem(case, "all guards hold on a sample the rule must refuse", drawn))
-        return found
+        return found + told
 
     def _needs_egraph(self, drawn: Drawn) -> bool:
         """Whether only facts, not arrays, tell the sample from one that holds: an operand that is no

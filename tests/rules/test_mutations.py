@@ -43,7 +43,7 @@ EQUIVALENT: dict[str, str] = {
 
 def caught(m: Mutant) -> list[str]:
     """The first problems found with a mutant, by the check that is likely to see it, and then by the others."""
-    checker = Checker(m.rule, samples=40, obligations=m.original)
+    checker = Checker(m.rule, samples=40, obligations=m.original, hasty=True)
     facts = [checker.refuse, checker.withheld]
     numbers = [lambda: checker.equal("holds"), lambda: checker.equal("refuse")]
     likely = [*facts, *numbers] if m.guard else [*numbers, *facts]
