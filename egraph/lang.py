@@ -10,43 +10,51 @@ import numpy as np
 from .dtypes import code
 from .ops import DIM, INT
 from .rule import Fact, Guard, Sides, eq, le, load_egglog, lt, ne, near, num, rule, select
-from .term import Dim, Env, Expr, Float, Int, Ints, Node, Tensor, Tensors, apply, call, lift, operator, variable
+from .term import Dim, Env, Expr, Float, Int, Ints, Node, Tensor, Tensors, apply, call, lift, operator, tensor, variable
 
 # ------------------------------------------------------------------------------------------------------------- terms
 
 
+#: Exchanges heads and positions: BNSH <-> BSNH.
+SWAP = (0, 2, 1, 3)
+
+
 def concat(xs: Sequence[Tensor] | Tensors, axis: int | Int = -1) -> Tensor:
-    return call("Concat", xs, axis)  # type: ignore[no-any-return]
+    return tensor("Concat", xs, axis)
 
 
 def cast(x: Tensor, to: int | Int) -> Tensor:
-    return call("Cast", x, to)  # type: ignore[no-any-return]
+    return tensor("Cast", x, to)
 
 
 def transpose(x: Tensor, perm: Sequence[int] | Ints) -> Tensor:
-    return call("Transpose", x, perm)  # type: ignore[no-any-return]
+    return tensor("Transpose", x, perm)
 
 
 def reshape(x: Tensor, target: Tensor | Sequence[int]) -> Tensor:
-    return call("Reshape", x, target if isinstance(target, Expr) else ints(*target))  # type: ignore[no-any-return]
+    return tensor("Reshape", x, target if isinstance(target, Expr) else ints(*target))
 
 
 def slice_(x: Tensor, start: int | Int, end: int | Int, axis: int | Int = -1, step: int | Int = 1) -> Tensor:
-    return call("SliceC", x, axis, start, end, step)  # type: ignore[no-any-return]
+    return tensor("SliceC", x, axis, start, end, step)
 
 
 def unsqueeze(x: Tensor, axis: int | Int) -> Tensor:
-    return call("Unsqueeze", x, axis)  # type: ignore[no-any-return]
+    return tensor("Unsqueeze", x, axis)
+
+
+def squeeze(x: Tensor, axis: int | Int) -> Tensor:
+    return tensor("Squeeze", x, axis)
 
 
 def ints(*values: int | Int) -> Tensor:
     """The int64 vector of the given numbers, a constant."""
-    return call("Ints", values)  # type: ignore[no-any-return]
+    return tensor("Ints", values)
 
 
 def size(d: Expr) -> Tensor:
     """A dimension as an int64 tensor of shape [1], taken from a graph input that has it."""
-    return call("DimT", d)  # type: ignore[no-any-return]
+    return tensor("DimT", d)
 
 
 def at(v: Ints, index: int | Int) -> Int:
@@ -216,9 +224,9 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange", "at",
-    "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le", "length",
-    "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape", "rule",
-    "scalar", "select", "size", "size_known", "slice_", "supported", "symbolic", "thin", "transpose", "unsqueeze",
-    "variable", "visible", "within",
+    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange",
+    "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le",
+    "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape",
+    "rule", "scalar", "select", "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor",
+    "thin", "transpose", "unsqueeze", "variable", "visible", "within",
 ]  # fmt: skip

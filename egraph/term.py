@@ -237,6 +237,11 @@ def call(name: str, *args: Any) -> Any:
     return apply(op, *args)
 
 
+def tensor(name: str, *args: Any) -> Tensor:
+    """`call`, for a term that is a tensor."""
+    return cast(Tensor, call(name, *args))
+
+
 def apply(op: Op, *args: Any) -> Any:
     """The term of an operator that may be missing from the table (terms added by a caller)."""
     if len(args) != len(op.operands):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
+    SWAP,
     Float,
     Guard,
     Int,
@@ -32,39 +33,40 @@ from ..egraph.lang import (
     rule,
     scalar,
     symbolic,
+    tensor,
     thin,
     transpose,
     unsqueeze,
 )
 
-_SWAP, _KT = (0, 2, 1, 3), (0, 1, 3, 2)
+_KT = (0, 1, 3, 2)
 ROWS_VISIBLE = (
     "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
 )
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
-    return call("Scores", q, k, s)  # type: ignore[no-any-return]
+    return tensor("Scores", q, k, s)
 
 
 def biased(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Tensor:
-    return call("Biased", q, k, m, s, c)  # type: ignore[no-any-return]
+    return tensor("Biased", q, k, m, s, c)
 
 
 def soft(x: Tensor, guard: int | Int) -> Tensor:
-    return call("SafeSoftmax", x, guard)  # type: ignore[no-any-return]
+    return tensor("SafeSoftmax", x, guard)
 
 
 def repeat(x: Tensor, n: Int) -> Tensor:
-    return call("RepeatKV", x, n)  # type: ignore[no-any-return]
+    return tensor("RepeatKV", x, n)
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: int | Int) -> Tensor:
-    return call("Sdpa", q, k, v, m, s, c, g)  # type: ignore[no-any-return]
+    return tensor("Sdpa", q, k, v, m, s, c, g)
 
 
 def absent() -> Tensor:
-    return call("Absent")  # type: ignore[no-any-return]
+    return tensor("Absent")
 
 
 def _scalar(c: Tensor, x: Tensor, k: int) -> list[Guard]:
@@ -86,7 +88,7 @@ _QK = dict(q="b n s h", k="b n t h")
 @rule(holds=dict(x="b t n h"))
 def transpose_k(x: Tensor) -> Sides:
     """transpose(x, 0231) = transpose(transpose(x, 0213), 0132)"""
-    return Sides(transpose(x, (0, 2, 3, 1)), transpose(transpose(x, _SWAP), _KT))
+    return Sides(transpose(x, (0, 2, 3, 1)), transpose(transpose(x, SWAP), _KT))
 
 
 @rule(
@@ -99,8 +101,8 @@ def transpose_k(x: Tensor) -> Sides:
 )  # fmt: skip
 def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
     """reshape(transpose(reshape(x, [B*N, T, H]), 021), [B, N, H, T]) = transpose(x, 0132)"""
-    flat: Tensor = call("Reshape", x, u)
-    back: Tensor = call("Reshape", transpose(flat, (0, 2, 1)), w)
+    flat = tensor("Reshape", x, u)
+    back = tensor("Reshape", transpose(flat, (0, 2, 1)), w)
     shapes = [eq(rank(x), 4), eq(rank(back), 4), eq(dim(flat, -1), dim(x, -1)), eq(dim(flat, -2), dim(x, -2))]
     sizes = [eq(dim(back, -3), dim(x, -3)), eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
     return Sides(back, transpose(x, _KT), when=[*shapes, *sizes])  # the batch size is what remains
@@ -114,8 +116,8 @@ def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
 )  # fmt: skip
 def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t: Int) -> Sides:
     """reshape(transpose(reshape(y, [B*N, T, H]), 021), [B, N, H, T]) = transpose(reshape(y, [B, N, T, H]), 0132)"""
-    flat: Tensor = call("Reshape", y, u)
-    back: Tensor = call("Reshape", transpose(flat, (0, 2, 1)), w)
+    flat = tensor("Reshape", y, u)
+    back = tensor("Reshape", transpose(flat, (0, 2, 1)), w)
     sizes = [eq(dim(back, -4 + i), num(v)) for i, v in enumerate((b, n, h, t))] + [eq(rank(back), 4)]
     rows = [eq(dim(flat, -1), num(h)), eq(dim(flat, -2), num(t)), lt(0, b * n * h * t)]  # 0 would copy a size of y
     return Sides(back, transpose(reshape(y, ints(b, n, t, h)), _KT), when=[*sizes, *rows])
@@ -146,7 +148,7 @@ def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
 )  # fmt: skip
 def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
     """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""
-    scaled: Tensor = call("Reshape", x * c, t)
+    scaled = tensor("Reshape", x * c, t)
     return Sides(scaled, call("Reshape", x, t) * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
 
 
@@ -258,8 +260,8 @@ _LOW = dict(_QK, w="b 1 s t:bool", n="=-3e38", s=0.5, c=0.0)
 )  # fmt: skip
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
-    zero: Tensor = call("FConst", real(0.0), FLOAT32)
-    lhs: Tensor = call("Where", w, biased(q, k, absent(), s, c), n)
+    zero = tensor("FConst", real(0.0), FLOAT32)
+    lhs = tensor("Where", w, biased(q, k, absent(), s, c), n)
     when = [lowest(n), le(rank(n), 4), le(rank(w), 4), eq(dtype(n), FLOAT32)]
     return Sides(lhs, biased(q, k, call("Where", w, zero, n), s, c), when=when)
 
@@ -332,8 +334,8 @@ def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, 
 )  # fmt: skip
 def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
     """reshape(expand(unsqueeze(x, -3), [B, KV, n, T, H]), [B, KV*n, T, H]) = repeat(x, n)"""
-    wide: Tensor = call("Expand", unsqueeze(x, -3), e)
-    flat: Tensor = call("Reshape", wide, u)
+    wide = tensor("Expand", unsqueeze(x, -3), e)
+    flat = tensor("Reshape", wide, u)
     heads = [eq(dim(x, -3), num(n)), eq(dim(wide, -3), num(m)), eq(dim(flat, -3), num(n * m))]
     # A wide value of as many elements as this has no other axis expanded.
     others = [eq(dim(flat, a), dim(x, a)) for a in (-4, -2, -1)]

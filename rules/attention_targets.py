@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..egraph.lang import (
+    SWAP,
     Float,
     Guard,
     Int,
@@ -32,6 +33,7 @@ from ..egraph.lang import (
     size_known,
     supported,
     symbolic,
+    tensor,
     transpose,
     unsqueeze,
     visible,
@@ -39,8 +41,6 @@ from ..egraph.lang import (
 )
 from ..egraph.meaning import HEADS, MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, absent, sdpa
-
-_SWAP = (0, 2, 1, 3)
 
 
 def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
@@ -100,7 +100,7 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
     """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
     rows, columns = dim(q, -2), dim(k, -2)
-    full: Tensor = call("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
+    full = tensor("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
     when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2), size_known(rows), size_known(columns)]
     states = [(dim(full, -2), rows), (dim(full, -1), columns)]
@@ -154,14 +154,14 @@ def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g:
 
 def _flat(x: Tensor, n: Int, h: Int) -> Tensor:
     """[B,N,S,H] as [B,S,N*H]."""
-    return reshape(transpose(x, _SWAP), ints(0, 0, n * h))
+    return reshape(transpose(x, SWAP), ints(0, 0, n * h))
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
     """r = 3: k and v are laid out as q is; r = 4: they stay BNSH, of one head size; r = 5: of unfixed heads, too."""
     keys, values = (k, v) if r >= 4 else (_flat(k, n, h), _flat(v, n, d))
-    out: Tensor = call("MsMHA", _flat(q, n, h), keys, values, m, n, s)
-    return transpose(reshape(out, ints(0, 0, n, d)), _SWAP)
+    out = tensor("MsMHA", _flat(q, n, h), keys, values, m, n, s)
+    return transpose(reshape(out, ints(0, 0, n, d)), SWAP)
 
 
 def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int) -> list[Guard]:
@@ -204,7 +204,7 @@ def ms_mha_guarded(
 ) -> Sides:
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
     out = _mha(q, k, v, m, s, n, h, d, r)
-    guarded: Tensor = call("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
+    guarded = tensor("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
     when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), eq(dtype(q), 1), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 

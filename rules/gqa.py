@@ -13,6 +13,7 @@ from typing import Any
 
 from ..egraph.dtypes import INT32
 from ..egraph.lang import (
+    SWAP,
     Float,
     Int,
     Sides,
@@ -29,26 +30,29 @@ from ..egraph.lang import (
     rule,
     size,
     size_known,
+    slice_,
+    squeeze,
     supported,
+    tensor,
     transpose,
+    unsqueeze,
 )
 from ..egraph.meaning import MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, sdpa
-
-_SWAP = (0, 2, 1, 3)
+from .rope_targets import expanded, rows
 
 
 def _turned(x: Tensor, w: Tensor, c: Tensor, d: Tensor, p: Int, e: Float) -> Tensor:
     """[B,S,N,H] normalised and rotated, as [B,N,S,H]."""
-    normed: Tensor = call("RMSNorm", x, w, e)
-    return call("RopeT", transpose(normed, _SWAP), c, d, p, 0, 0)  # type: ignore[no-any-return]
+    normed = tensor("RMSNorm", x, w, e)
+    return rows(transpose(normed, SWAP), c, d, p, 0, 0)
 
 
 def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
     """[B or 1,1,h] as [B + T,h]: row b for batch row b, then T rows nobody reads."""
-    rows: Tensor = call("Squeeze", call("Expand", c, concat([size(dim(x, -4)), ints(1, 1)])), -2)
-    spare: Tensor = call("Expand", call("SliceC", rows, -2, 0, 1, 1), concat([total, ints(1)]))
-    return concat([rows, spare], -2)
+    each = squeeze(expanded(x, c), -2)
+    spare = tensor("Expand", slice_(each, 0, 1, -2), concat([total, ints(1)]))
+    return concat([each, spare], -2)
 
 
 _STEP: dict[str, Any] = dict(
@@ -72,17 +76,17 @@ def gqa_decode(
     e: Float, s: Float, cap: Float, g: Int, p: Int, n: Int, k: Int, h: Int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    keys, values = concat([a, _turned(y, u, c, d, p, e)], -2), concat([z, transpose(v, _SWAP)], -2)
+    keys, values = concat([a, _turned(y, u, c, d, p, e)], -2), concat([z, transpose(v, SWAP)], -2)
     total = size(dim(keys, -2))
     one = size(dim(x, -4))
     flat = [reshape(t, ints(0, 0, i * h * 2)) for t, i in ((x, n), (y, k), (v, k))]
     seqlens = cast(call("Expand", total - ints(1), one), INT32)
-    ids: Tensor = call("Unsqueeze", call("Range", call("Int0", 0), call("Squeeze", one, -1), call("Int0", 1)), -1)
+    ids = unsqueeze(call("Range", call("Int0", 0), squeeze(one, -1), call("Int0", 1)), -1)
     node = call(
-        "MsGQA", *flat, a, z, seqlens, cast(call("Squeeze", total, -1), INT32),
+        "MsGQA", *flat, a, z, seqlens, cast(squeeze(total, -1), INT32),
         _cache(x, c, total), _cache(x, d, total), ids, m, w, u, n, k, s, cap, p, e,
     )  # fmt: skip
-    out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), _SWAP)
+    out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), SWAP)
     when = [
         eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
         eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),

@@ -17,14 +17,12 @@ from ..egraph.lang import (
     lt,
     num,
     rank,
+    reshape,
     rule,
+    squeeze,
     transpose,
     unsqueeze,
 )
-
-
-def squeeze(x: Tensor, axis: int | Int) -> Tensor:
-    return call("Squeeze", x, axis)  # type: ignore[no-any-return]
 
 
 @rule(
@@ -61,7 +59,7 @@ def unsqueeze_squeeze(x: Tensor, a: Int) -> Sides:
 )  # fmt: skip
 def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
-    same: Tensor = call("Reshape", x, t)
+    same = reshape(x, t)
     sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 

@@ -23,6 +23,7 @@ from ..egraph.lang import (
     rule,
     scalar,
     supported,
+    tensor,
     thin,
 )
 
@@ -30,27 +31,27 @@ _LAST = (-1,)
 
 
 def mean(x: Tensor) -> Tensor:
-    return call("ReduceMean", x, _LAST, 1)  # type: ignore[no-any-return]
+    return tensor("ReduceMean", x, _LAST, 1)
 
 
 def rsqrt(x: Tensor) -> Tensor:
-    return call("RSqrt", x)  # type: ignore[no-any-return]
+    return tensor("RSqrt", x)
 
 
 def rnorm(x: Tensor, eps: Float) -> Tensor:
-    return call("RNorm", x, eps)  # type: ignore[no-any-return]
+    return tensor("RNorm", x, eps)
 
 
 def centre(x: Tensor) -> Tensor:
-    return call("Center", x)  # type: ignore[no-any-return]
+    return tensor("Center", x)
 
 
 def sqrt(x: Tensor) -> Tensor:
-    return call("Sqrt", x)  # type: ignore[no-any-return]
+    return tensor("Sqrt", x)
 
 
 def reciprocal(x: Tensor) -> Tensor:
-    return call("Reciprocal", x)  # type: ignore[no-any-return]
+    return tensor("Reciprocal", x)
 
 
 # ------------------------------------------------------------------------------------------------ the inverse of a root

@@ -9,6 +9,7 @@ operator, which does not broadcast. The 3-D form on [B, S, N*H] needs no transpo
 from __future__ import annotations
 
 from ..egraph.lang import (
+    SWAP,
     Guard,
     Int,
     Sides,
@@ -26,13 +27,15 @@ from ..egraph.lang import (
     size,
     size_known,
     slice_,
+    squeeze,
     supported,
     symbolic,
+    tensor,
     transpose,
     unsqueeze,
 )
 
-_SWAP = (0, 2, 1, 3)
+
 def _same_rows(c: Tensor, x: Tensor, j: int) -> list[Guard]:
     """cos has one row for all batch rows (j = 0), a row for each (1), or a number of rows that is not fixed (2)."""
     if j == 2:
@@ -44,11 +47,7 @@ _ROWS = "cos and sin have one row per position, for all batch rows or for each"
 
 
 def rows(x: Tensor, c: Tensor, s: Tensor, p: int | Int, layout: int, width: int | Int) -> Tensor:
-    return call("RopeT", x, c, s, p, layout, width)  # type: ignore[no-any-return]
-
-
-def squeeze(x: Tensor, axis: int) -> Tensor:
-    return call("Squeeze", x, axis)  # type: ignore[no-any-return]
+    return tensor("RopeT", x, c, s, p, layout, width)
 
 
 @rule(
@@ -117,13 +116,13 @@ def rope_rows_table_3d(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
 @rule(stage="fuse", contract="exact", holds=dict(x="b s n 2h", c="b s h", d="1 s h", p=0, w=0))
 def rope_before_transpose(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int) -> Sides:
     """rope_bnsh(transpose(x, 0213)) = transpose(rope_bsnh(x), 0213)"""
-    return Sides(rows(transpose(x, _SWAP), c, d, p, 0, w), transpose(rows(x, c, d, p, 1, w), _SWAP))
+    return Sides(rows(transpose(x, SWAP), c, d, p, 0, w), transpose(rows(x, c, d, p, 1, w), SWAP))
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b s n 2h", c="b s h", d="1 s h", p=1, w=0))
 def rope_after_transpose(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int) -> Sides:
     """transpose(rope_bsnh(x), 0213) = rope_bnsh(transpose(x, 0213))"""
-    return Sides(transpose(rows(x, c, d, p, 1, w), _SWAP), rows(transpose(x, _SWAP), c, d, p, 0, w))
+    return Sides(transpose(rows(x, c, d, p, 1, w), SWAP), rows(transpose(x, SWAP), c, d, p, 0, w))
 
 
 @rule(
@@ -140,21 +139,21 @@ def rope_partial(x: Tensor, c: Tensor, d: Tensor, p: Int, r: Int, e: Int, layout
 # -------------------------------------------------------------------------------------------------------- the operators
 
 
-def _expanded(x: Tensor, c: Tensor) -> Tensor:
+def expanded(x: Tensor, c: Tensor) -> Tensor:
     """[B or 1, S, h] expanded to x's batch."""
-    return call("Expand", c, concat([size(dim(x, -4)), ints(1, 1)]))  # type: ignore[no-any-return]
+    return tensor("Expand", c, concat([size(dim(x, -4)), ints(1, 1)]))
 
 
 def _flat(x: Tensor, c: Tensor, h: Int) -> Tensor:
     """The same as [B*S, h]."""
-    return call("Reshape", _expanded(x, c), concat([size(dim(x, -4)) * size(dim(c, -2)), ints(h)]))  # type: ignore[no-any-return]
+    return tensor("Reshape", expanded(x, c), concat([size(dim(x, -4)) * size(dim(c, -2)), ints(h)]))
 
 
 def _ids(x: Tensor, c: Tensor) -> Tensor:
     """arange(B*S) as [B, S]."""
     b, s = size(dim(x, -4)), size(dim(c, -2))
-    every: Tensor = call("Range", call("Int0", 0), squeeze(b * s, -1), call("Int0", 1))
-    return call("Reshape", every, concat([b, s]))  # type: ignore[no-any-return]
+    every = tensor("Range", call("Int0", 0), squeeze(b * s, -1), call("Int0", 1))
+    return tensor("Reshape", every, concat([b, s]))
 
 
 def _heads(n: Int, w: Int) -> Int:
@@ -174,7 +173,7 @@ _EACH_PART = dict(x="b n s 10", c="b s 3", d="b s 3", p=1, w=6)
 )  # fmt: skip
 def ms_rope_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> Sides:
     """rope of [B,N,S,H] with rows [1,S,h] = com.microsoft RotaryEmbedding with caches [S,h] at offset 0"""
-    op: Tensor = call("MsRope", x, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
+    op = tensor("MsRope", x, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
     when = [eq(dim(c, -3), num(1)), eq(dim(d, -3), num(1)), eq(dim(x, -3), num(n)), supported("MsRope", x)]
     return Sides(rows(x, c, d, p, 0, w), op, when=when)
 
@@ -182,7 +181,7 @@ def ms_rope_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> S
 @rule(stage="target", contract="reassociated", holds=[_EACH, _EACH_PART], refuse=[_FULL])
 def ms_rope_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, h: Int) -> Sides:
     """rope of [B,N,S,H] with rows [B,S,h] = com.microsoft RotaryEmbedding with caches [B*S,h] at arange(B*S)"""
-    op: Tensor = call("MsRope", x, _ids(x, c), _flat(x, c, h), _flat(x, d, h), p, w, _heads(n, w))
+    op = tensor("MsRope", x, _ids(x, c), _flat(x, c, h), _flat(x, d, h), p, w, _heads(n, w))
     when = [ne(dim(c, -3), num(1)), eq(dim(c, -1), num(h)), eq(dim(x, -3), num(n)), supported("MsRope", x),
             size_known(dim(x, -4)), size_known(dim(c, -2))]  # fmt: skip
     return Sides(rows(x, c, d, p, 0, w), op, when=when)
@@ -199,7 +198,7 @@ _PART_S = dict(x="b s n 10", c="1 s 3", d="1 s 3", p=1, w=6)
 def ms_rope3_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: Int) -> Sides:
     """rope of [B,S,N,H] with rows [1,S,h] = com.microsoft RotaryEmbedding on [B,S,N*H] with caches [S,h] at offset 0"""
     flat = reshape(x, ints(0, 0, n * e))
-    op: Tensor = call("MsRope3", flat, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
+    op = tensor("MsRope3", flat, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
     when = [eq(dim(c, -3), num(1)), eq(dim(d, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)),
             supported("MsRope3", x)]  # fmt: skip
     return Sides(rows(x, c, d, p, 1, w), reshape(op, ints(0, 0, n, e)), when=when)
@@ -212,7 +211,7 @@ def ms_rope3_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: 
 def ms_rope3_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: Int, h: Int) -> Sides:
     """rope of [B,S,N,H] with rows [B,S,h] = com.microsoft RotaryEmbedding on [B,S,N*H] with caches [B*S,h]"""
     flat = reshape(x, ints(0, 0, n * e))
-    op: Tensor = call("MsRope3", flat, _ids(x, c), _flat(x, c, h), _flat(x, d, h), p, w, _heads(n, w))
+    op = tensor("MsRope3", flat, _ids(x, c), _flat(x, c, h), _flat(x, d, h), p, w, _heads(n, w))
     when = [ne(dim(c, -3), num(1)), eq(dim(c, -1), num(h)), eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)),
             supported("MsRope3", x), size_known(dim(x, -4)), size_known(dim(c, -2))]  # fmt: skip
     return Sides(rows(x, c, d, p, 1, w), reshape(op, ints(0, 0, n, e)), when=when)
@@ -221,7 +220,7 @@ def ms_rope3_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: In
 @rule(stage="target", contract="reassociated", holds=[_EACH, _FULL, _EACH_PART])
 def onnx_rope_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> Sides:
     """rope of [B,N,S,H] with rows [B or 1,S,h] = ONNX RotaryEmbedding with caches [B,S,h]"""
-    op: Tensor = call("OnnxRope", x, _expanded(x, c), _expanded(x, d), p, w, _heads(n, w))
+    op = tensor("OnnxRope", x, expanded(x, c), expanded(x, d), p, w, _heads(n, w))
     when = [eq(dim(x, -3), num(n)), supported("OnnxRope", x), size_known(dim(x, -4))]
     return Sides(rows(x, c, d, p, 0, w), op, when=when)
 
@@ -230,6 +229,6 @@ def onnx_rope_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> S
 def onnx_rope3_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: Int) -> Sides:
     """rope of [B,S,N,H] with rows [B or 1,S,h] = ONNX RotaryEmbedding on [B,S,N*H] with caches [B,S,h]"""
     flat = reshape(x, ints(0, 0, n * e))
-    op: Tensor = call("OnnxRope", flat, _expanded(x, c), _expanded(x, d), p, w, n)
+    op = tensor("OnnxRope", flat, expanded(x, c), expanded(x, d), p, w, n)
     when = [eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)), supported("OnnxRope", x), size_known(dim(x, -4))]
     return Sides(rows(x, c, d, p, 1, w), reshape(op, ints(0, 0, n, e)), when=when)

@@ -25,20 +25,22 @@ from ..egraph.lang import (
     rank,
     rule,
     slice_,
+    squeeze,
+    tensor,
     unsqueeze,
 )
 
 
 def wide(x: Tensor, pairs: int | Int) -> Tensor:
-    return call("Wide", x, pairs)  # type: ignore[no-any-return]
+    return tensor("Wide", x, pairs)
 
 
 def rot(x: Tensor, pairs: int | Int) -> Tensor:
-    return call("Rot", x, pairs)  # type: ignore[no-any-return]
+    return tensor("Rot", x, pairs)
 
 
 def rope(x: Tensor, cos: Tensor, sin: Tensor, pairs: int | Int) -> Tensor:
-    return call("Rope", x, cos, sin, pairs)  # type: ignore[no-any-return]
+    return tensor("Rope", x, cos, sin, pairs)
 
 
 # ------------------------------------------------------------------------------------ where a doubled table comes from
@@ -72,8 +74,8 @@ def wide_concat_6(x: Tensor, y: Tensor, z: Tensor) -> Sides:
 )  # fmt: skip
 def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(expand(unsqueeze(x, -1), [.., h, 2]), [.., 2h]) = wide(x), every element twice"""
-    pairs: Tensor = call("Expand", unsqueeze(x, -1), t)
-    flat: Tensor = call("Reshape", pairs, u)
+    pairs = tensor("Expand", unsqueeze(x, -1), t)
+    flat = tensor("Reshape", pairs, u)
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(2, r + 1)]
     sizes = [eq(dim(pairs, -1), num(2)), eq(dim(pairs, -2), num(h)), eq(dim(x, -1), num(h)), eq(rank(pairs), r + 1)]
     when = [eq(rank(x), r), *sizes, eq(rank(flat), r), eq(dim(flat, -1), num(2 * h)), *same]
@@ -86,7 +88,7 @@ def wide_repeat(x: Tensor, t: Tensor, u: Tensor, h: Int, r: int) -> Sides:
 )  # fmt: skip
 def wide_stack(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(x, x), [.., 2h]) = wide(x), every element twice"""
-    flat: Tensor = call("Reshape", concat([unsqueeze(x, -1), unsqueeze(x, -1)]), u)
+    flat = tensor("Reshape", concat([unsqueeze(x, -1), unsqueeze(x, -1)]), u)
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(2, r + 1)]
     when = [eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h)), *same]
     return Sides(flat, wide(x, 1), when=when)
@@ -167,7 +169,7 @@ def wide_unsqueeze(x: Tensor, a: Int, p: Int) -> Sides:
 @rule(stage="marker", holds=dict(x="1 s h", a=-3, p=0))
 def wide_squeeze(x: Tensor, a: Int, p: Int) -> Sides:
     """squeeze(wide(x), a) = wide(squeeze(x, a))   for a other than the last"""
-    return Sides(call("Squeeze", wide(x, p), a), wide(call("Squeeze", x, a), p), when=[ne(a, -1)])
+    return Sides(squeeze(wide(x, p), a), wide(squeeze(x, a), p), when=[ne(a, -1)])
 
 
 @rule(
@@ -237,7 +239,7 @@ def rot_halves(x: Tensor, h: Int) -> Sides:
 def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     """reshape(stack(-x[1::2], x[0::2]), shape of x) = rot(x) of (even, odd) pairs"""
     even, odd = slice_(x, 0, 2 * h - 1, step=2), slice_(x, 1, 2 * h, step=2)
-    flat: Tensor = call("Reshape", concat([unsqueeze(-odd, -1), unsqueeze(even, -1)]), u)
+    flat = tensor("Reshape", concat([unsqueeze(-odd, -1), unsqueeze(even, -1)]), u)
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     return Sides(flat, rot(x, 1), when=[eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(2 * h)), *same])
 
@@ -290,7 +292,7 @@ def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Si
     """reshape(stack(xe*c - xo*s, xo*c + xe*s)) = rope(x, c, s) of (even, odd) pairs"""
     even, odd = slice_(x, 0, 2 * h - 1, step=2), slice_(x, 1, 2 * h, step=2)
     turned = [unsqueeze(even * c - odd * s, -1), unsqueeze(odd * c + even * s, -1)]
-    flat: Tensor = call("Reshape", concat(turned), u)
+    flat = tensor("Reshape", concat(turned), u)
     sizes = [eq(dim(x, -1), num(2 * h)), eq(dim(c, -1), num(h)), eq(dim(s, -1), num(h))]
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r), le(rank(s), r)]

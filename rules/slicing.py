@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
-from ..egraph.lang import Int, Ints, Sides, Tensor, Tensors, arange, at, call, concat, dim, eq, le, num, rule
-
-
-def sliced(x: Tensor, axis: int | Int, start: int | Int, end: int | Int, step: int | Int = 1) -> Tensor:
-    return call("SliceC", x, axis, start, end, step)  # type: ignore[no-any-return]
+from ..egraph.lang import (
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    Tensors,
+    arange,
+    at,
+    call,
+    concat,
+    dim,
+    eq,
+    le,
+    num,
+    rule,
+    slice_,
+    tensor,
+)
 
 
 def part(x: Tensor, axis: Int, sizes: Ints, k: int) -> Tensor:
-    return call("Out", call("Split", x, axis, sizes), k)  # type: ignore[no-any-return]
+    return tensor("Out", call("Split", x, axis, sizes), k)
 
 
 @rule(holds=dict(x="b 5", i="ids= 1 2 3", a=-1), refuse=[dict(x="b 5", i="ids= 3 1 2", a=-1)])
 def gather_range(x: Tensor, i: Tensor, a: Int, s: Int, e: Int, t: Int) -> Sides:
     """gather(x, [s, s+t, .., e-1], a) = x[s:e:t on a]"""
-    return Sides(call("Gather", x, i, a), sliced(x, a, s, e, t), when=[arange(i, s, e, t)])
+    return Sides(call("Gather", x, i, a), slice_(x, s, e, a, t), when=[arange(i, s, e, t)])
 
 
 @rule(holds=dict(x="b 5", a=-1, z=(2, 3)))
 def split_first(x: Tensor, a: Int, z: Ints) -> Sides:
     """split(x, [z0, ..], a)[0] = x[0:z0 on a]"""
-    return Sides(part(x, a, z, 0), sliced(x, a, 0, at(z, 0)))
+    return Sides(part(x, a, z, 0), slice_(x, 0, at(z, 0), a))
 
 
 @rule(holds=dict(x="b 5", a=-1, z=(2, 3)))
 def split_second(x: Tensor, a: Int, z: Ints) -> Sides:
     """split(x, [z0, z1, ..], a)[1] = x[z0:z0+z1 on a]"""
-    return Sides(part(x, a, z, 1), sliced(x, a, at(z, 0), at(z, 0) + at(z, 1)))
+    return Sides(part(x, a, z, 1), slice_(x, at(z, 0), at(z, 0) + at(z, 1), a))
 
 
 @rule(holds=dict(x="b 6", a=-1, z=(2, 3, 1)))
 def split_third(x: Tensor, a: Int, z: Ints) -> Sides:
     """split(x, [z0, z1, z2, ..], a)[2] = x[z0+z1:z0+z1+z2 on a]"""
-    return Sides(part(x, a, z, 2), sliced(x, a, at(z, 0) + at(z, 1), at(z, 0) + at(z, 1) + at(z, 2)))
+    return Sides(part(x, a, z, 2), slice_(x, at(z, 0) + at(z, 1), at(z, 0) + at(z, 1) + at(z, 2), a))
 
 
 @rule(expand=dict(k=(3, 4, 5)), holds=dict(x="b 8", a=-1, z=(1, 1, 1, 1, 2, 2)))
@@ -43,38 +56,38 @@ def split_later(x: Tensor, a: Int, z: Ints, k: int) -> Sides:
     before = at(z, 0)
     for j in range(1, k):
         before = before + at(z, j)
-    return Sides(part(x, a, z, k), sliced(x, a, before, before + at(z, k)))
+    return Sides(part(x, a, z, k), slice_(x, before, before + at(z, k), a))
 
 
 @rule(holds=dict(x="b 8", a=-1, s=1, e=7, u=2, v=4))
 def slice_slice(x: Tensor, a: Int, s: Int, e: Int, u: Int, v: Int) -> Sides:
     """x[s:e][u:v] = x[s+u:s+v], on one axis"""
-    return Sides(sliced(sliced(x, a, s, e), a, u, v), sliced(x, a, s + u, s + v))
+    return Sides(slice_(slice_(x, s, e, a), u, v, a), slice_(x, s + u, s + v, a))
 
 
 @rule(holds=dict(x="b 3", y="b 5", a=-1, m=3, s=1, e=3), refuse=[dict(x="b 3", y="b 5", a=-1, m=3, s=1, e=4)])
 def slice_concat_first(x: Tensor, y: Tensors, a: Int, m: Int, s: Int, e: Int) -> Sides:
     """cat(x, ..)[s:e] = x[s:e]   within x"""
-    whole: Tensor = call("Concat", call("Cons", x, y), a)
-    return Sides(sliced(whole, a, s, e), sliced(x, a, s, e), when=[eq(dim(x, a), num(m)), le(e, m)])
+    whole = tensor("Concat", call("Cons", x, y), a)
+    return Sides(slice_(whole, s, e, a), slice_(x, s, e, a), when=[eq(dim(x, a), num(m)), le(e, m)])
 
 
 @rule(holds=dict(x="b 3", y="b 5", a=-1, m=3, s=4, e=8), refuse=[dict(x="b 3", y="b 5", a=-1, m=3, s=2, e=8)])
 def slice_concat_second(x: Tensor, y: Tensor, a: Int, m: Int, s: Int, e: Int) -> Sides:
     """cat(x, y)[m+s:m+e] = y[s:e]   within y, where x has m elements"""
-    return Sides(sliced(concat([x, y], a), a, s, e), sliced(y, a, s - m, e - m), when=[eq(dim(x, a), num(m)), le(m, s)])
+    return Sides(slice_(concat([x, y], a), s, e, a), slice_(y, s - m, e - m, a), when=[eq(dim(x, a), num(m)), le(m, s)])
 
 
 @rule(holds=dict(x="b 5", a=-1, n=5), refuse=[dict(x="b 5", a=-1, n=4)])
 def slice_nothing(x: Tensor, a: Int, n: Int) -> Sides:
     """x[0:size] = x"""
-    return Sides(sliced(x, a, 0, n), x, when=[eq(dim(x, a), num(n))])
+    return Sides(slice_(x, 0, n, a), x, when=[eq(dim(x, a), num(n))])
 
 
 @rule(holds=dict(x="b 8", a=-1, m=3, n=8), refuse=[dict(x="b 8", a=-1, m=3, n=6)])
 def concat_slices(x: Tensor, a: Int, m: Int, n: Int) -> Sides:
     """cat(x[0:m], x[m:n]) = x   where x has n elements"""
-    return Sides(concat([sliced(x, a, 0, m), sliced(x, a, m, n)], a), x, when=[eq(dim(x, a), num(n))])
+    return Sides(concat([slice_(x, 0, m, a), slice_(x, m, n, a)], a), x, when=[eq(dim(x, a), num(n))])
 
 
 @rule(holds=dict(x="b 3", y="b 5", z="b 2", a=-1))

@@ -28,6 +28,7 @@ from onnx_egraph.egraph.lang import (
     size,
     slice_,
     symbolic,
+    tensor,
     thin,
     transpose,
 )  # fmt: skip
@@ -45,15 +46,15 @@ class Bad:
 
 
 def _mean(x: Tensor, axis: int = -1) -> Tensor:
-    return call("ReduceMean", x, (axis,), 1)  # type: ignore[no-any-return]
+    return tensor("ReduceMean", x, (axis,), 1)
 
 
 def _wide(x: Tensor, pairs: int) -> Tensor:
-    return call("Wide", x, pairs)  # type: ignore[no-any-return]
+    return tensor("Wide", x, pairs)
 
 
 def _rot(x: Tensor, pairs: int) -> Tensor:
-    return call("Rot", x, pairs)  # type: ignore[no-any-return]
+    return tensor("Rot", x, pairs)
 
 
 @rule(holds=dict(x="b s", y="b s"))

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_egraph.egraph.dtypes import NAMES, code
-from onnx_egraph.egraph.lang import call, cast, concat, ints, reshape, slice_, transpose, unsqueeze
+from onnx_egraph.egraph.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
 from onnx_egraph.egraph.meaning import evaluate
 from onnx_egraph.egraph.ops import FLOAT, INT, INTS
 from onnx_egraph.egraph.term import Expr, Tensor
@@ -126,7 +126,7 @@ def _shape(x: Expr, env: Env) -> Shape:
 
 
 def _number(value: float, x: Expr, env: Env) -> Tensor:
-    return call("FConst", float(value), code(evaluate(x, env)))  # type: ignore[no-any-return]
+    return tensor("FConst", float(value), code(evaluate(x, env)))
 
 
 def _wide(env: Env, x: Tensor, pairs: Expr) -> Expr:
@@ -151,12 +151,12 @@ def _rope(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr) -> Expr:
 
 def _rope_rows(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr, layout: Expr, width: Expr) -> Expr:
     axis, size, r = -2 if layout.value(env) else -3, _shape(x, env)[-1], width.value(env)
-    turned = call("Rope", slice_(x, 0, r) if r else x, unsqueeze(c, axis), unsqueeze(s, axis), pairs)
-    return concat([turned, slice_(x, r, size)]) if r and r < size else turned  # type: ignore[no-any-return]
+    turned = tensor("Rope", slice_(x, 0, r) if r else x, unsqueeze(c, axis), unsqueeze(s, axis), pairs)
+    return concat([turned, slice_(x, r, size)]) if r and r < size else turned
 
 
 def _mean(x: Tensor) -> Tensor:
-    return call("ReduceMean", x, (-1,), 1)  # type: ignore[no-any-return]
+    return tensor("ReduceMean", x, (-1,), 1)
 
 
 def _rnorm(env: Env, x: Tensor, eps: Expr) -> Expr:
@@ -167,7 +167,7 @@ def _rnorm(env: Env, x: Tensor, eps: Expr) -> Expr:
 
 
 def _erf_plus(env: Env, x: Tensor) -> Expr:
-    return call("Erf", x * _number(0.5**0.5, x, env)) + _number(1, x, env)  # type: ignore[no-any-return]
+    return tensor("Erf", x * _number(0.5**0.5, x, env)) + _number(1, x, env)
 
 
 def _tanh_plus(env: Env, x: Tensor) -> Expr:
@@ -203,7 +203,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
     groups = _shape(q, env)[1] // _shape(k, env)[1]
     if groups > 1:
         k, v = call("RepeatKV", k, groups), call("RepeatKV", v, groups)
-    return call("SafeSoftmax", call("Biased", q, k, m, s, cap), guard) @ v  # type: ignore[no-any-return]
+    return tensor("SafeSoftmax", call("Biased", q, k, m, s, cap), guard) @ v
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
