@@ -20,14 +20,14 @@ from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Limits, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
-from .lowering.emit import FUSED
+from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
 from .lowering.load import OLDEST_OPSET, Source, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
 from .lowering.save import save
-from .lowering.shapes import Shapes, infer
+from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
 from .lowering.writer import Names, Writer, Written
@@ -134,20 +134,11 @@ class _Run:
         self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress,
         strict: bool,
     ) -> None:  # fmt: skip
-        self.rules, self.cost, self.target, self.dims, self.limits, self.tell = (
-            rules,
-            cost,
-            target,
-            dims,
-            limits,
-            tell,
-        )
+        self.rules = [r for r in rules if not strict or ROWS_VISIBLE not in r.assumes]
+        self.cost, self.target, self.dims, self.limits, self.tell = cost, target, dims, limits, tell
         self.strict = strict
-        if strict:
-            self.rules = [r for r in rules if ROWS_VISIBLE not in r.assumes]
         self.report = Report()
         self.explainers: list[Explainer] = []
-        self.priced: set[str | None] = set()  # graphs whose cost as they came is counted
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -168,11 +159,11 @@ class _Run:
             return self._result(model, loaded.kind)
         with self.timed("shapes"):
             lift_constants(model)
-        changed = self._pass(model)
+        changed = self._pass(model, first=True)
         # What a body learns from its optimised surroundings may make it smaller still.
         again = changed and len(list(model.graphs())) > 1
         for _ in range(_PASSES if again else 0):
-            if not self._pass(model):
+            if not self._pass(model, first=False):
                 break
         report.nodes_after = _count(model)
         report.needs = [
@@ -185,20 +176,25 @@ class _Run:
             model = load(source).model  # as it was, its Constant nodes included
         return self._result(model, loaded.kind)
 
-    def _pass(self, model: ir.Model) -> bool:
-        """Optimise every graph of the model in place, bodies first; whether anything changed."""
+    def _pass(self, model: ir.Model, first: bool) -> bool:
+        """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
+        prices the model as it came.
+        """
         self.tell("inferring shapes")
         with self.timed("shapes"):
             shapes = infer(model)
         names, self.report.cost_after = Names.of(model), 0
-        changed = [self._graph(model, graph, shapes, names, self.report.opset) for graph in _inner_first(model.graph)]
+        opset = self.report.opset
+        changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
         return any(changed)
 
     def _result(self, model: ir.Model, kind: str) -> Result:
         given = ir.to_proto(model) if kind == "proto" else model
         return Result(given, self.report, model, self.explainers)
 
-    def _graph(self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int) -> bool:
+    def _graph(
+        self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool
+    ) -> bool:  # fmt: skip
         """Optimise one graph in place; False if it was left as it is."""
         report = self.report
         self.tell("building the e-graph")
@@ -221,35 +217,27 @@ class _Run:
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
             found = extract(nodes, roots)
         choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
-        raised = any(rows[k] < 0 for k in found.choice.values())
-        if graph.name not in self.priced:
-            self.priced.add(graph.name)
-            report.cost_before += _original_cost(frozen, reading, pricer)
+        wanted = max((NEEDS_OPSET.get(r.op, 0) for r in choice.values()), default=0)
+        read_rows = list(_read_rows(frozen, reading))
+        if first:
+            report.cost_before += _original_cost(read_rows, pricer)
         report.cost_after += found.cost
-        report.extraction, report.gap = (
-            "; ".join(filter(None, [found.method, found.message])),
-            max(report.gap, found.gap),
-        )
-        for key, n in (
-            ("tuples", saturation.tuples),
-            ("classes", frozen.classes),
-            ("nodes", len(frozen.rows)),
-        ):
+        report.extraction = "; ".join(filter(None, [found.method, found.message]))
+        report.gap = max(report.gap, found.gap)
+        for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
             report.egraph[key] += n
         report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
         if not saturation.complete:
             report.stop = saturation.stop
-        old = original_rows(frozen, reading)
+        old = {row for _, row in read_rows}
         explainer = Explainer(reading, shapes, frozen, choice, self.rules, self.target, self.limits, old)
         self.explainers.append(explainer)
         if all(r in old for r in choice.values()) and _printed(choice) == graph.num_nodes():
             return False
         with self.timed("write"):
-            written = Writer(
-                reading, frozen, choice, names, 23 if raised else opset, engine.extra_ops
-            ).write()
-            if raised:
-                model.graph.opset_imports[""] = report.opset = 23
+            written = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops).write()
+            if wanted > opset:
+                model.graph.opset_imports[""] = report.opset = wanted
             for node in graph:
                 if node.domain and node.domain not in model.graph.opset_imports:
                     model.graph.opset_imports[node.domain] = 1
@@ -289,12 +277,8 @@ def _inner_first(graph: ir.Graph) -> list[ir.Graph]:
     """The graph's bodies, innermost first, then the graph itself."""
     found: list[ir.Graph] = []
     for node in graph:
-        for a in node.attributes.values():
-            if a.type == ir.AttributeType.GRAPH:
-                found += _inner_first(a.as_graph())
-            elif a.type == ir.AttributeType.GRAPHS:
-                for g in a.as_graphs():
-                    found += _inner_first(g)
+        for body in graphs_of(node):
+            found += _inner_first(body)
     return [*found, graph]
 
 
@@ -303,13 +287,8 @@ def _printed(choice: Mapping[int, Row]) -> int:
     return sum(r.op not in quiet for r in choice.values())
 
 
-def original_rows(frozen: Frozen, reading: Reading) -> set[Row]:
-    """The e-nodes the reader made, as they stand after saturation."""
-    return {row for _, row in _read_rows(frozen, reading)}
-
-
 def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, int], Row]]:
-    """The terms of the reading with their sort and number, as e-nodes of the frozen e-graph."""
+    """The e-nodes the reader made, with their sort and number, as they stand after saturation."""
     terms = reading.terms
     vectors = {k: v for v, k in terms.vectors.items()}
     for name, rows in terms.rows.items():
@@ -324,10 +303,10 @@ def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, in
             yield (op.out, out), Row(frozen.cell(op.out, out), name, children, attrs)
 
 
-def _original_cost(frozen: Frozen, reading: Reading, pricer: Pricer) -> int:
+def _original_cost(read_rows: Iterable[tuple[tuple[str, int], Row]], pricer: Pricer) -> int:
     """What the graph costs as it was read: each value once, by the cheaper of its spellings."""
     cheapest: dict[tuple[str, int], int] = {}
-    for number, row in _read_rows(frozen, reading):
+    for number, row in read_rows:
         cost = pricer.cost(row)
         cheapest[number] = min(cheapest.get(number, cost), cost)
     return sum(cheapest.values())

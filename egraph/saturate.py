@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -278,8 +278,3 @@ class Frozen:
             return None
         dims = self._dims.get(cls, {})
         return tuple(dims.get(i - rank) for i in range(rank))
-
-
-def unused(rules: Iterable[Rule], matches: dict[str, int]) -> list[str]:
-    """Names of the rules that never matched."""
-    return [r.name for r in rules if not any(n == r.name or n.startswith(f"{r.name}#") for n in matches)]

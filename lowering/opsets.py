@@ -9,6 +9,7 @@ from __future__ import annotations
 import onnx
 
 from .reader import Reading
+from .shapes import GRAPH_TYPES
 
 Schema = onnx.defs.OpSchema
 
@@ -23,7 +24,7 @@ def can_raise(reading: Reading, opset: int) -> bool:
     for node in reading.payloads.nodes:
         if node.domain in ("", "ai.onnx") and not _same(node.op_type, reading.opset, opset):
             return False
-        if any(a.type.name in ("GRAPH", "GRAPHS") for a in node.attributes.values()):
+        if any(a.type in GRAPH_TYPES for a in node.attributes.values()):
             return False
     return True
 

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ..egraph.graph import TermGraph
 from ..egraph.ops import OPS
-from .shapes import Shapes
+from .shapes import GRAPH_TYPES, Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 
 #: Constants up to this many bytes are compared by content, larger ones by identity.
@@ -162,12 +162,8 @@ class _Reader:
     def _captured(self, node: ir.Node) -> list[ir.Value]:
         """Values of this graph, or of outer ones, that the node's bodies use."""
         found: dict[ir.Value, None] = {}
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                _collect(attribute.as_graph(), found)
-            elif attribute.type == ir.AttributeType.GRAPHS:
-                for g in attribute.as_graphs():
-                    _collect(g, found)
+        for body in graphs_of(node):
+            _collect(body, found)
         return list(found)
 
     # ------------------------------------------------------------------------------------------------------ the terms
@@ -229,7 +225,7 @@ class _Reader:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
-            if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+            if a.type in GRAPH_TYPES:
                 return id(node)
             if a.type == ir.AttributeType.TENSOR:
                 t = a.as_tensor()
@@ -382,13 +378,10 @@ def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
         for v in node.inputs:
             if v is not None and v not in inner:
                 found[v] = None
-        for a in node.attributes.values():
-            for g in [a.as_graph()] if a.type == ir.AttributeType.GRAPH else (
-                a.as_graphs() if a.type == ir.AttributeType.GRAPHS else []
-            ):
-                deeper: dict[ir.Value, None] = {}
-                _collect(g, deeper)
-                found.update({v: None for v in deeper if v not in inner})
+        for body in graphs_of(node):
+            deeper: dict[ir.Value, None] = {}
+            _collect(body, deeper)
+            found.update({v: None for v in deeper if v not in inner})
     for v in graph.outputs:
         if v not in inner:
             found[v] = None

@@ -150,28 +150,16 @@ def _transpose(r: Read) -> Spelling | None:
 
 
 def _reshape(r: Read) -> Spelling | None:
-    target, dims, out = r.ints(1), r.dims(), r.out().dims
-    if dims is not None and out is not None:
-        found: list[int | None] = []
-        for j, d in enumerate(out):
-            if isinstance(d, int) and d > 0:
-                found.append(d)
-            else:
-                found.append(0 if j < len(dims) and dims[j] == d and not isinstance(d, int) else None)
-        if found.count(None) == 1 and not (isinstance(out[found.index(None)], int)):
-            found[found.index(None)] = -1
-        if None not in found:
-            return ("Reshape", r.x(), ("Ints", tuple(found)))
+    target = r.ints(1)
+    if (known := _to_known_dims(r)) is not None:
+        return known
     if r.int("allowzero", 0) and (target is None or 0 in target):
         return None
     return ("Reshape", r.x(), r.x(1) if target is None else ("Ints", target))
 
 
-def _flatten(r: Read) -> Spelling | None:
-    return spelled if isinstance(spelled := _reshape_like(r), tuple) else None
-
-
-def _reshape_like(r: Read) -> Spelling | None:
+def _to_known_dims(r: Read) -> Spelling | None:
+    """A reshape to the output's inferred dims: numbers, 0 for a symbol kept in its place, -1 for one other."""
     dims, out = r.dims(), r.out().dims
     if dims is None or out is None:
         return None
@@ -349,7 +337,6 @@ def _one_input(term: str) -> Callable[[Read], Spelling | None]:
 class Entry:
     spell: Callable[[Read], Spelling | None]
     both: bool = False  # keep the verbatim node as well
-    since: int = 1
 
 
 def _table() -> Mapping[tuple[str, str], Entry]:
@@ -363,7 +350,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),
-        ("", "Flatten"): Entry(_flatten, both=True),
+        ("", "Flatten"): Entry(_to_known_dims, both=True),
         ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True),
         ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
         ("", "Slice"): Entry(_slice), ("", "Gather"): Entry(_gather), ("", "Concat"): Entry(_concat),
