@@ -22,3 +22,8 @@ def code(array: np.ndarray) -> int:
 def eps(dtype: str) -> float:
     """Spacing of 1.0 in a floating type; 0 for types that compare exactly."""
     return {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}.get(dtype, 0.0)
+
+
+def masking(itemsize: float) -> float:
+    """The bias of a score, in a floating type of so many bytes, at or below which nothing of the score is left."""
+    return -6e4 if itemsize == 2 else -1e30

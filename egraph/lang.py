@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import code
+from .dtypes import code, masking
 from .ops import DIM, INT
 from .rule import Fact, Guard, Sides, eq, le, load_egglog, lt, ne, near, num, rule, select
 from .term import Dim, Env, Expr, Float, Int, Ints, Node, Tensor, Tensors, apply, call, lift, operator, tensor, variable
@@ -180,8 +180,7 @@ def lowest(c: Expr) -> Guard:
 
     def test(env: dict[str, Any]) -> bool:
         x = _array(c, env)
-        least = -6e4 if x.dtype == np.float16 else -1e30
-        return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= least)
+        return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= masking(x.dtype.itemsize))
 
     return Guard(f"(lowest {c.text()})", test, c.variables(), f"{c.text()} masks")
 
@@ -191,7 +190,7 @@ def visible(m: Expr) -> Guard:
 
     def test(env: dict[str, Any]) -> bool:
         x = _array(m, env)
-        return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > (-6e4 if x.dtype == np.float16 else -1e30)).all())
+        return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > masking(x.dtype.itemsize)).all())
 
     return Guard(f"(visible {m.text()})", test, m.variables(), f"no row of {m.text()} hides every key")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import NAMES, code
+from .dtypes import NAMES, code, masking
 from .errors import RuleError
 from .meaning import IllFormed, evaluate
 from .ops import FLOAT, INT, INTS, LIST, TENSOR
@@ -183,7 +183,7 @@ class _Seed:
             step = int(flat[1] - flat[0])
             if flat[0] >= 0 and step > 0 and (np.diff(flat) == step).all():
                 lines.append(f"(irange {v} {int(flat[0])} {int(flat[-1]) + 1} {step})")
-        if value.dtype.kind == "f" and value.size == 1 and flat[0] <= (-6e4 if value.dtype == np.float16 else -1e30):
+        if value.dtype.kind == "f" and value.size == 1 and flat[0] <= masking(value.dtype.itemsize):
             lines.append(f"(lowest {v})")
         if spec.kind == "causal":
             lines.append(f"(visible {v})")

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
 from ..egraph.ops import OPS
 from .shapes import GRAPH_TYPES, Shapes, graphs_of
@@ -289,7 +290,7 @@ class _Reader:
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = np.asarray(tensor.numpy()).astype(np.float32).max(axis=-1)
-            if (rows > (-6e4 if tensor.dtype == ir.DataType.FLOAT16 else -1e30)).all():
+            if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = np.asarray(tensor.numpy())
@@ -302,7 +303,7 @@ class _Reader:
         number = float(array.astype(np.float64).reshape(-1)[0])
         if np.isfinite(number):
             self.terms.state("fval", term, repr(number))
-        if number <= (-6e4 if array.dtype.itemsize == 2 else -1e30):
+        if number <= masking(array.dtype.itemsize):
             self.terms.state("lowest", term)
 
     def _fold(self, value: ir.Value, spelling: Any, term: int) -> None:
