@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -120,11 +121,24 @@ def saturate_and_extract(
         select(ALL if rules is None else rules, off), cost or Roofline(),
         find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
     )  # fmt: skip
-    result = run.optimise(model)
+    with _uncollected():
+        result = run.optimise(model)
     if verify:
         with run.timed("verify"):
             _verified(run, model, result)
     return result
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: graph and e-graph only grow here, and each of its walks sees all of them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Run:
@@ -166,6 +180,8 @@ class _Run:
             if not self._pass(model, first=False):
                 break
         report.nodes_after = _count(model)
+        left = {node.name for node in model.graph.all_nodes()}
+        report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
         report.needs = [
             f"operator set {version} of {domain or 'ai.onnx'}"
             for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
@@ -221,11 +237,11 @@ class _Run:
         read_rows = list(_read_rows(frozen, reading))
         if first:
             report.cost_before += _original_cost(read_rows, pricer)
+            for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
+                report.egraph[key] += n
         report.cost_after += found.cost
         report.extraction = "; ".join(filter(None, [found.method, found.message]))
         report.gap = max(report.gap, found.gap)
-        for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
-            report.egraph[key] += n
         report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
         if not saturation.complete:
             report.stop = saturation.stop

@@ -235,11 +235,15 @@ def ms_gqa(
 
 
 def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
-    return np.asarray(x.astype(np.float64).mean(axis=axes, keepdims=bool(keep))).astype(x.dtype)
+    return _kept(np.mean(x, axis=axes, dtype=np.float64), axes, keep).astype(x.dtype)
 
 
 def _sum(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
-    return np.asarray(x.sum(axis=axes, keepdims=bool(keep), dtype=x.dtype))
+    return _kept(np.sum(x, axis=axes, dtype=x.dtype), axes, keep)
+
+
+def _kept(reduced: np.ndarray | np.generic, axes: tuple[int, ...], keep: int) -> np.ndarray:
+    return np.expand_dims(reduced, axes) if keep else np.asarray(reduced)
 
 
 def rnorm(x: np.ndarray, eps: float) -> np.ndarray:

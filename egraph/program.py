@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import coo_array, csr_array, vstack
 
 from .problem import Choice, Option, Problem, weigh
 
@@ -18,6 +18,8 @@ from .problem import Choice, Option, Problem, weigh
 _OBJECTIVE_SCALE = 1e6
 # Slack of the row that keeps the cost minimal while ties are settled; above the feasibility tolerance, 1e-6.
 _ROW_SLACK = 1e-4
+# What float arithmetic may add to the optimum without integrality, in units of the scaled objective.
+_LP_ERROR = 1.0
 # All subsets of a strongly connected component of up to this many classes get an acyclicity row.
 _DENSE_SCC = 7
 # Flow variables per option, at most: more cost more time than their tighter bound saves.
@@ -135,13 +137,16 @@ class Program:
         costs = [option.weight // unit for option in self.options]
         factor = 1.0 / max(1, max(costs))
         objective = [cost * factor * _OBJECTIVE_SCALE for cost in costs]
+        floor, reduced = self._relaxed(objective, deadline)
+        self._drop(reduced, weigh(greedy) // unit * factor * _OBJECTIVE_SCALE - floor)
         found, dual, message = self._run(objective, node_limit, deadline)
         best = greedy if found is None or weigh(found) > weigh(greedy) else found
         cost = weigh(best) // unit
         if message:
             return best, min(float(cost), dual / factor / _OBJECTIVE_SCALE), message, best is found
+        self._drop(reduced, cost * factor * _OBJECTIVE_SCALE - floor)
         # Dearer options are out, which leaves coefficients that the solver can tell apart.
-        self.upper[: len(costs)] = [float(own <= cost) for own in costs]
+        self._drop(costs, cost)
         factor = _OBJECTIVE_SCALE / max(1, max(own for own in costs if own <= cost))
         row = [(number, own * factor) for number, own in enumerate(costs) if own <= cost]
         self._row(row, -math.inf, cost * factor + max(_ROW_SLACK, factor / 2))
@@ -151,6 +156,38 @@ class Program:
         if found is not None and weigh(found) < weigh(best):
             best = found
         return best, float(weigh(best) // unit), message and f"ties not settled: {message}", True
+
+    def _drop(self, costs: Sequence[float], room: float) -> None:
+        """Close the options that cost more than there is room for."""
+        for column, cost in enumerate(costs):
+            if cost > room:
+                self.upper[column] = 0.0
+
+    def _relaxed(self, objective: list[float], deadline: float | None) -> tuple[float, list[float]]:
+        """The optimum without integrality, and what taking each option would add to it at least.
+
+        An option that adds more than the gap to a known choice is in no better one (reduced-cost fixing,
+        Dantzig, Fulkerson and Johnson 1954). Without an answer in time nothing is said about any option.
+        """
+        matrix, low, high = self._matrix(), np.array(self.low), np.array(self.high)
+        above, below = np.isfinite(high), np.isfinite(low)
+        result = linprog(
+            self._padded(objective),
+            A_ub=vstack([matrix[above], -matrix[below]]),
+            b_ub=np.concatenate([high[above], -low[below]]),
+            bounds=np.column_stack([np.zeros(len(self.upper)), self.upper]),
+            options={} if deadline is None else {"time_limit": max(0.0, deadline - time.monotonic())},
+        )
+        if result.status != 0:
+            return 0.0, []
+        return float(result.fun) - _LP_ERROR, result.lower.marginals[: len(objective)].tolist()
+
+    def _matrix(self) -> csr_array:
+        rows, places, values = zip(*self.entries, strict=True)
+        return coo_array((values, (rows, places)), shape=(len(self.low), len(self.upper))).tocsr()
+
+    def _padded(self, objective: list[float]) -> np.ndarray:
+        return np.array(objective + [0.0] * (len(self.upper) - len(objective)))
 
     def _run(
         self, objective: list[float], node_limit: int | None, deadline: float | None
@@ -163,14 +200,11 @@ class Program:
             limits["time_limit"] = deadline - time.monotonic()
             if limits["time_limit"] <= 0:
                 return None, 0.0, "time limit reached (not reproducible)"
-        columns = len(self.upper)
-        rows, places, values = zip(*self.entries, strict=True)
-        matrix = coo_array((values, (rows, places)), shape=(len(self.low), columns)).tocsr()
         result = milp(
-            np.array(objective + [0.0] * (columns - len(objective))),
+            self._padded(objective),
             integrality=np.array(self.integral),
             bounds=Bounds(0.0, np.array(self.upper)),
-            constraints=LinearConstraint(matrix, np.array(self.low), np.array(self.high)),
+            constraints=LinearConstraint(self._matrix(), np.array(self.low), np.array(self.high)),
             options=limits,
         )
         message = "" if result.status == 0 else f"HiGHS stopped early: {result.message}"

@@ -100,8 +100,9 @@ def _constant(node: ir.Node) -> ir.TensorProtocol | None:
         return None
     [attribute] = node.attributes.values()
     match attribute.name:
-        case "value":
-            return attribute.as_tensor()
+        case "value" if attribute.type == ir.AttributeType.TENSOR:
+            tensor: ir.TensorProtocol = attribute.value  # as_tensor() checks a protocol of 20 members
+            return tensor
         case "value_int":
             return ir.tensor(attribute.as_int(), dtype=ir.DataType.INT64)
         case "value_ints":

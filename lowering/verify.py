@@ -311,8 +311,8 @@ def _kept(want: Array, declared: Declared, feed: Feed) -> Mask:
         if isinstance(dim, int) or size > total or (not known and (named or size not in lengths)):
             continue
         tail = mask[:, total - size :] != 0
-        rest = [a for a in range(want.ndim) if a not in (0, axis)]
-        return np.asarray(keep & np.expand_dims(tail, rest), bool)
+        rest = tuple(a for a in range(want.ndim) if a not in (0, axis))
+        return np.asarray(keep & np.expand_dims(tail, rest), np.bool_)
     return keep
 
 
