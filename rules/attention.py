@@ -78,6 +78,11 @@ def _value(c: Tensor, v: Float) -> list[Guard]:
     return [eq(scalar(c), v), le(rank(c), 4)]
 
 
+def _changes(v: Float) -> list[Guard]:
+    """Scaling by 1 gives the very term scaled, which must not be replaced."""
+    return [ne(v, real(1.0))]
+
+
 _WIDER = "=0.5:1 1 1 1 1"
 _QK = dict(q="b n s h", k="b n t h")
 
@@ -163,29 +168,32 @@ def scores_matmul(q: Tensor, k: Tensor) -> Sides:
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0)],
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
 )  # fmt: skip
 def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q * c, k, s) = scores(q, k, s * c)"""
-    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=[eq(scalar(c), v), eq(rank(q), 4)], replaces=True)
+    when = [eq(scalar(c), v), eq(rank(q), 4), *_changes(v)]
+    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=when, replaces=True)
 
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0)],
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
 )  # fmt: skip
 def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k * c, s) = scores(q, k, s * c)"""
-    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=[eq(scalar(c), v), eq(rank(k), 4)], replaces=True)
+    when = [eq(scalar(c), v), eq(rank(k), 4), *_changes(v)]
+    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=when, replaces=True)
 
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0)],
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
+            dict(_QK, c="=1", s=2.0)],
 )  # fmt: skip
 def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q / c, k, s) = scores(q, k, s / c)"""
-    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0))]
+    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0)), *_changes(v)]
     return Sides(scores(q / c, k, s), scores(q, k, s / v), when=when, replaces=True)
 
 

@@ -91,18 +91,22 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 
 
 @rule(
-    stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2)),
+    stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2), known=(0, 1)),
     holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1"), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
            dict(_FULL, k="b n 7 h", v="b n 7 d", m="b 1 s 1")],
     refuse=[_FULL, dict(_FULL, m="absent"), dict(_FULL, q="b n 1 h", m="b 1 5 t"),
             dict(_FULL, k="b n 1 h", v="b n 5 d", m="b 1 s 5")],
 )  # fmt: skip
-def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
-    """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
+def mask_expanded(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int, known: int
+) -> Sides:
+    """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)   with sizes of inputs, or else those of q and k"""
     rows, columns = dim(q, -2), dim(k, -2)
-    full = tensor("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
+    sizes = [size(rows), size(columns)] if known else [tensor("Shape", x, -2, -1) for x in (q, k)]
+    full = tensor("Expand", m, concat([ints(1, 1), concat(sizes)]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
-    when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2), size_known(rows), size_known(columns)]
+    when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2)]
+    when += [size_known(rows), size_known(columns)] if known else []
     states = [(dim(full, -2), rows), (dim(full, -1), columns)]
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when, states=states)
 
