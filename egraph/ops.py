@@ -317,6 +317,7 @@ def _table() -> Mapping[str, Op]:
     op("Sub", "x y", _quiet(np.subtract), "broadcast")
     op("Div", "x y", _divide, "broadcast")
     op("Pow", "x y", _pow, "broadcast")
+    op("Max", "x y", np.maximum, "broadcast", commutative=True)
     op("And", "x y", np.logical_and, "broadcast", commutative=True)
     op("Or", "x y", np.logical_or, "broadcast", commutative=True)
     for name, f in {
@@ -361,6 +362,10 @@ def _table() -> Mapping[str, Op]:
         doc="scores, soft cap (0: none), mask added",
     )  # fmt: skip
     op("SafeSoftmax", "x guard:i64", safe_softmax, "same", marker=True, doc="softmax; guard 1: rows of NaN become 0")
+    op(
+        "Merged", "x", lambda x: x.reshape(-1, *x.shape[2:]), "merged", marker=True,
+        doc="batch and heads as one axis: [B,N,S,H] as [B*N,S,H]",
+    )  # fmt: skip
     op("RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), marker=True, doc="each head, times in a row")
     op(
         "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, marker=True,

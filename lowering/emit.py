@@ -160,7 +160,7 @@ def _fast_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 def _table() -> Mapping[str, Emitter]:
     same = (
         "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less "
-        "LessOrEqual Greater GreaterOrEqual Where MatMul Reshape Expand Range"
+        "LessOrEqual Greater GreaterOrEqual Max Where MatMul Reshape Expand Range"
     ).split()  # fmt: skip
     table: dict[str, Emitter] = {name: _plain(name) for name in same}
     table.update({

@@ -164,6 +164,8 @@ def shared(node: Node, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, .
             return None
         if isinstance(size, int):
             node.proves.narrowed += [(each, size) for each in column if each != size and each != 1]
+        whole = [each for each in column if dims.never_one(each)]  # such axes never stretch
+        node.proves.equal += [(each, whole[0]) for each in whole if each != whole[0]]
         sizes.append(size)
     return tuple(sizes[::-1])
 

@@ -153,7 +153,7 @@ def _reshape(r: Read) -> Spelling | None:
     target = r.ints(1)
     if (known := _to_known_dims(r)) is not None:
         return known
-    if r.int("allowzero", 0) and (target is None or 0 in target):
+    if r.int("allowzero", 0) and not all(e == -1 or r.shapes.positive(e) for e in r.facts(1).elems or (0,)):
         return None
     return ("Reshape", r.x(), r.x(1) if target is None else ("Ints", target))
 
@@ -329,6 +329,10 @@ def _gelu(r: Read) -> Spelling | None:
     return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
 
 
+def _max(r: Read) -> Spelling | None:
+    return ("Max", r.x(), r.x(1)) if len(r.node.inputs) == 2 else None
+
+
 def _one_input(term: str) -> Callable[[Read], Spelling | None]:
     return lambda r: (term, r.x()) if len(r.node.inputs) == 1 else None
 
@@ -346,7 +350,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
     ).split()  # fmt: skip
     table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
     table.update({
-        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast),
+        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Max"): Entry(_max),
         ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),

@@ -13,6 +13,7 @@ from . import (
     cast,
     gqa,
     layout,
+    merged,
     norm,
     rope_targets,
     rotary,
@@ -27,9 +28,7 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 #: Laws that hold for any model.
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
 #: Rotary position embeddings, normalisation and activations as fused operators.
-FUSION: tuple[Rule, ...] = _rules(
-    rotary, rope_targets, norm, activation, attention, attention_targets, gqa
-)
+FUSION: tuple[Rule, ...] = _rules(rotary, rope_targets, norm, activation, attention, merged, attention_targets, gqa)
 #: Everything: the default.
 ALL: tuple[Rule, ...] = ALGEBRA + FUSION
 
