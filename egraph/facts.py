@@ -274,6 +274,7 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     "merged": [
         ("", "(set (rank o) 3)"),
         ("(= d (dim $0 i)) (> i -3)", "(union (dim o i) d)"),
+        ("(= d (dim o i)) (> i -3)", "(union (dim $0 i) d)"),
         ("(= (DNum b) (dim $0 -4)) (= (DNum n) (dim $0 -3))", "(union (dim o -3) (DNum (* b n)))"),
     ],
     "wide": [

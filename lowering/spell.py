@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from .einsum import product
 from .shapes import Shapes, ValueFacts
 
 Spelling = tuple[Any, ...] | ir.Value
@@ -329,6 +330,14 @@ def _gelu(r: Read) -> Spelling | None:
     return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
 
 
+def _einsum(r: Read) -> Spelling | None:
+    if len(r.node.inputs) != 2 or None in r.node.inputs:
+        return None
+    equation = r.node.attributes["equation"].as_string()
+    spelled: Spelling | None = product(equation, r.x(), r.x(1), [r.dims(), r.dims(1)])
+    return spelled
+
+
 def _max(r: Read) -> Spelling | None:
     return ("Max", r.x(), r.x(1)) if len(r.node.inputs) == 2 else None
 
@@ -351,6 +360,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
     table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
     table.update({
         ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Max"): Entry(_max),
+        ("", "Einsum"): Entry(_einsum, both=True),
         ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),

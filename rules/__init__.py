@@ -9,6 +9,7 @@ from . import (
     activation,
     arithmetic,
     attention,
+    attention_layout,
     attention_targets,
     cast,
     gqa,
@@ -28,7 +29,9 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 #: Laws that hold for any model.
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
 #: Rotary position embeddings, normalisation and activations as fused operators.
-FUSION: tuple[Rule, ...] = _rules(rotary, rope_targets, norm, activation, attention, merged, attention_targets, gqa)
+FUSION: tuple[Rule, ...] = _rules(
+    rotary, rope_targets, norm, activation, attention_layout, attention, merged, attention_targets, gqa
+)
 #: Everything: the default.
 ALL: tuple[Rule, ...] = ALGEBRA + FUSION
 

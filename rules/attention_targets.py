@@ -97,9 +97,7 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     refuse=[_FULL, dict(_FULL, m="absent"), dict(_FULL, q="b n 1 h", m="b 1 5 t"),
             dict(_FULL, k="b n 1 h", v="b n 5 d", m="b 1 s 5")],
 )  # fmt: skip
-def mask_expanded(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int, known: int
-) -> Sides:
+def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int, known: int) -> Sides:
     """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)   with sizes of inputs, or else those of q and k"""
     rows, columns = dim(q, -2), dim(k, -2)
     sizes = [size(rows), size(columns)] if known else [tensor("Shape", x, -2, -1) for x in (q, k)]
