@@ -331,6 +331,7 @@ def _table() -> Mapping[str, Op]:
     op("Softmax", "x axis:i64", _quiet(_softmax), "same")
     op("ReduceMean", "x axes:IV keep:i64", _mean, "reduce")
     op("ReduceSum", "x axes:IV keep:i64", _sum, "reduce")
+    op("ReduceMax", "x axes:IV keep:i64", lambda x, axes, keep: _kept(np.max(x, axis=axes), axes, keep), "reduce")
     # Layout.
     op("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose")
     op("Reshape", "x target", _reshape, "reshape")

@@ -169,6 +169,7 @@ def _table() -> Mapping[str, Emitter]:
         "Transpose": _transpose, "Slice": _slice, "SliceC": _slicec,
         "Unsqueeze": _axes_since("Unsqueeze", 13), "Squeeze": _axes_since("Squeeze", 13),
         "ReduceMean": _axes_since("ReduceMean", 18, keep=True), "ReduceSum": _axes_since("ReduceSum", 13, keep=True),
+        "ReduceMax": _axes_since("ReduceMax", 18, keep=True),
         "Shape": _shape,
         "FConst": lambda p, ins, attrs: p.scalar(attrs[0], attrs[1]),
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),

@@ -363,6 +363,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         ("", "Einsum"): Entry(_einsum, both=True),
         ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
+        ("", "ReduceMax"): Entry(_reduce(18)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),
         ("", "Flatten"): Entry(_to_known_dims, both=True),
         ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True),

@@ -267,6 +267,24 @@ def softmax_last(x: Tensor) -> Sides:
     return Sides(call("Softmax", x, -1), soft(x, 0))
 
 
+def _shifted(x: Tensor) -> Tensor:
+    return x - tensor("ReduceMax", x, (-1,), 1)
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
+def softmax_shifted(x: Tensor) -> Sides:
+    """softmax(x - max(x)) = softmax(x)   along the last axis"""
+    return Sides(call("Softmax", _shifted(x), -1), call("Softmax", x, -1))
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
+def softmax_written(x: Tensor) -> Sides:
+    """e / sum(e) = softmax(x)   with e = exp(x - max(x)), along the last axis"""
+    e = call("Exp", _shifted(x))
+    written: Tensor = e / tensor("ReduceSum", e, (-1,), 1)
+    return Sides(written, call("Softmax", x, -1))
+
+
 @rule(
     stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
     holds=[dict(x="b n s t", z="=0"), dict(x="b n s t", z="=0:1")],
