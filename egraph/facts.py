@@ -287,6 +287,11 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
         ("(= d (dim $2 -1))", "(union (dim o -1) d)"),
     ],
+    "attention3": [
+        ("", "(set (rank o) 3)"),
+        ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
+        ("(= (DNum d) (dim $2 -1)) (> $5 0)", "(union (dim o -1) (DNum (* $4 (/ d $5))))"),
+    ],
     "mha": [
         ("", "(set (rank o) 3)"),
         ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),

@@ -147,6 +147,8 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
         n, kv, kv2 = (t.shape[-3] if t.ndim == 4 else 0 for t in tensors[:3])
         if kv != kv2 or not kv or n % kv:
             raise IllFormed("k and v have the same number of heads, which divides that of q")
+    if op.name == "OnnxAttention3" and any(t.ndim != 3 for t in tensors[:3]):
+        raise IllFormed("OnnxAttention3 takes operands of rank 3")
     if op.name == "OnnxAttention" and _widens(tensors[0], tensors[1], args[3]):
         raise IllFormed("a mask is broadcast to the scores")
     if op.name in ("Biased", "Sdpa") and any(m.ndim > 4 for m in tensors[_BNSH[op.name] :]):

@@ -190,6 +190,18 @@ def onnx_attention(
     return sdpa(q, k, v, mask, scale, cap, 1)
 
 
+def onnx_attention_flat(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, heads: int, kv_heads: int, scale: float,
+    cap: float,
+) -> np.ndarray:  # fmt: skip
+    """The same on [B,S,N*H], [B,T,KV*H] and [B,T,KV*Hv]; returns [B,S,N*Hv]."""
+    split = [
+        t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3) for t, n in ((q, heads), (k, kv_heads), (v, kv_heads))
+    ]
+    out = onnx_attention(split[0], split[1], split[2], mask, scale, cap)
+    return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
+
+
 def ms_mha(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, heads: int, scale: float
 ) -> np.ndarray:
@@ -383,6 +395,10 @@ def _table() -> Mapping[str, Op]:
     op("Gelu", "x", lambda x: (x.astype(np.float64) * (1 + _erf(x / np.sqrt(2.0))) / 2).astype(x.dtype), "same")
     op("FastGelu", "x", _fast_gelu, "same")
     op("OnnxAttention", "q k v mask scale:f64 cap:f64", onnx_attention, "sdpa")
+    op(
+        "OnnxAttention3", "q k v mask num_heads:i64 kv_num_heads:i64 scale:f64 cap:f64", onnx_attention_flat,
+        "attention3",
+    )  # fmt: skip
     op("MsMHA", "q k v mask num_heads:i64 scale:f64", ms_mha, "mha")
     op(
         "MsGQA", "q k v past_key past_value seqlens total cos sin ids bias q_weight k_weight num_heads:i64"

@@ -28,6 +28,7 @@ _SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
         "MsMHA": ((MS, "MultiHeadAttention"),),
         "MsGQA": ((MS, "GroupQueryAttention+qk_norm"),),
         "OnnxAttention": (("", "Attention"),),
+        "OnnxAttention3": (("", "Attention"),),
     }
 )
 

@@ -18,7 +18,7 @@ from ..egraph.dtypes import NAMES
 
 MICROSOFT = "com.microsoft"
 #: Terms that need a newer opset than any model they may be chosen for, and which.
-NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23})
+NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23, "OnnxAttention3": 23})
 
 
 class Printer(Protocol):
@@ -127,9 +127,10 @@ def _rotary(domain: str) -> Emitter:
 
 
 def _attention(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-    scale, cap = attrs
+    *heads, scale, cap = attrs
     operands = ins if ins[3] is not None else ins[:3]
-    return p.node("Attention", operands, {"scale": scale, **({"softcap": cap} if cap else {})})
+    more = {"scale": scale, **({"softcap": cap} if cap else {})}
+    return p.node("Attention", operands, more | dict(zip(("q_num_heads", "kv_num_heads"), heads, strict=False)))
 
 
 def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
@@ -175,7 +176,7 @@ def _table() -> Mapping[str, Emitter]:
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
         "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
         "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
-        "OnnxAttention": _attention, "MsMHA": _mha, "MsGQA": _gqa,
+        "OnnxAttention": _attention, "OnnxAttention3": _attention, "MsMHA": _mha, "MsGQA": _gqa,
         "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
     })  # fmt: skip
     return MappingProxyType(table)
@@ -187,7 +188,8 @@ EMITTERS: Mapping[str, Emitter] = _table()
 #: Fused operators by the name they get in a file, for reports.
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
-    "OnnxAttention": "Attention", "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention",
+    "OnnxAttention": "Attention", "OnnxAttention3": "Attention",
+    "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention",
     "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",
 })  # fmt: skip
 

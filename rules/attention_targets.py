@@ -113,17 +113,39 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
 
 
 _ONE = dict(m="1 1 s t")  # whatever the batch
+_GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
+
+
+def _flat(x: Tensor, n: Int, h: Int) -> Tensor:
+    """[B,N,S,H] as [B,S,N*H]."""
+    return reshape(transpose(x, SWAP), ints(0, 0, n * h))
+
+
+def _onnx(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, r: int) -> Tensor:
+    """ONNX Attention as BNSH; r = 3: its operands and result are [B,S,N*H]."""
+    if r == 4:
+        return tensor("OnnxAttention", q, k, v, m, s, c)
+    n, kv, h, d = (Int("var", (name,)) for name in ("n", "kv", "h", "d"))
+    out = tensor("OnnxAttention3", _flat(q, n, h), _flat(k, kv, h), _flat(v, kv, d), m, n, kv, s, c)
+    return transpose(reshape(out, ints(0, 0, n, d)), SWAP)
+
+
+def _onnx_legal(q: Tensor, k: Tensor, v: Tensor, s: Float, r: int) -> list[Guard]:
+    known = {"n": dim(q, -3), "kv": dim(k, -3), "h": dim(q, -1), "d": dim(v, -1)} if r == 3 else {}
+    sizes = [eq(size, num(Int("var", (name,)))) for name, size in known.items()]
+    return [*sizes, lt(real(0.0), s), supported("OnnxAttention3" if r == 3 else "OnnxAttention", q)]
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
-    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}],
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
+    expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED}],
     refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), dict(_FULL, s=-0.5)],
 )  # fmt: skip
-def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
+def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q)]
-    return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r)]
+    return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
 _SINGLE = dict(q="1 1 3 h", k="1 1 5 h", v="1 1 5 d")
@@ -131,32 +153,29 @@ _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5,
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
     holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
     refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
             *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
             *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
-def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
-    """sdpa(q, k, v, m) = ONNX Attention, for a constant mask that leaves every row a key"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q), visible(m)]
-    return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
+def onnx_attention_visible(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int, r: int
+) -> Sides:
+    """sdpa(q, k, v, m) = ONNX Attention, for a mask that leaves every row a key"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m)]
+    return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)),
     holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
     refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), dict(_PLAIN, s=-0.5, c=0.0, g=0)],
 )  # fmt: skip
-def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
+def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v) = ONNX Attention without a mask"""
-    when = [*_batch(q, k, v, j), lt(real(0.0), s), supported("OnnxAttention", q)]
-    return Sides(sdpa(q, k, v, absent(), s, c, g), call("OnnxAttention", q, k, v, absent(), s, c), when=when)
-
-
-def _flat(x: Tensor, n: Int, h: Int) -> Tensor:
-    """[B,N,S,H] as [B,S,N*H]."""
-    return reshape(transpose(x, SWAP), ints(0, 0, n * h))
+    when = [*_batch(q, k, v, j), *_onnx_legal(q, k, v, s, r)]
+    return Sides(sdpa(q, k, v, absent(), s, c, g), _onnx(q, k, v, absent(), s, c, r), when=when)
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
@@ -173,7 +192,6 @@ def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
-_GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
 _UNFIXED: dict[str, Any] = dict(q="b 6 s h", k="b K t h", v="b K t h", K=(6, 1))
 
 

@@ -64,6 +64,19 @@ def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
+@rule(
+    expand=dict(n=(1, 2, 3, 4, 5)),
+    holds=[dict(x="b s n*h", t="ints b s n h", u="ints 0 0 n*h"), dict(x="b", t="ints b 1", u="ints 0")],
+    refuse=[dict(x="2 3 5", t="ints 6 5", u="ints 3 2 5"), dict(x="2 15", t="ints 6 5", u="ints 2 3 5"),
+            dict(x="2 3 5 7", t="ints 6 35", u="ints 3 2 5 7"), dict(x="2 3 5 7 1", t="ints 6 35", u="ints 3 2 5 7 1")],
+)  # fmt: skip
+def reshape_back(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
+    """reshape(reshape(x, t), u) = x   for u that gives the shape of x"""
+    back = reshape(reshape(x, t), u)
+    sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
+    return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
+
+
 @rule(holds=dict(x="b s h"))
 def transpose_added_axis(x: Tensor) -> Sides:
     """transpose(unsqueeze(x, -2), 0213) = unsqueeze(x, -3)   for x of rank 3"""
