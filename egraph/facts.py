@@ -7,8 +7,7 @@ Dimensions are indexed from the end. `elem` gives the elements of small integer 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .dtypes import BOOL, INT64
 from .ops import LIST, NODE, OPS, TENSOR, Op
@@ -164,6 +163,17 @@ def _laws(op: Op) -> list[Law]:
     return laws
 
 
+def _where() -> Iterator[tuple[str, str]]:
+    """An axis of three operands is that of one, or of two alike, where the others are 1 or have no such axis."""
+    made = "(union (dim o i) d)"
+    for a, b, c in (("$0", "$1", "$2"), ("$1", "$2", "$0"), ("$2", "$0", "$1")):
+        yield f"(= (DNum d) (dim {a} i)) (> d 1)", "(union (dim o i) (DNum d))"
+        for unit_c in (f"(= (DNum 1) (dim {c} i))", f"(= q (rank {c})) (< i (- 0 q))"):
+            yield f"(= d (dim {a} i)) (= d (dim {b} i)) {unit_c}", made
+            for unit_b in (f"(= (DNum 1) (dim {b} i))", f"(= p (rank {b})) (< i (- 0 p))"):
+                yield f"(= d (dim {a} i)) {unit_b} {unit_c}", made
+
+
 #: Shape laws by name, as (body, action): `o` is the term, $0, $1, ... its operands.
 SHAPES: dict[str, list[tuple[str, str]]] = {
     "same": [
@@ -182,11 +192,7 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     ],
     "where": [
         ("(= r (rank $0)) (= p (rank $1)) (= q (rank $2))", "(set (rank o) (max r (max p q)))"),
-        *(
-            (f"(= d (dim {a} i)) (= p (rank {b})) (= q (rank {c})) (< i (- 0 p)) (< i (- 0 q))", "(union (dim o i) d)")
-            for a, b, c in itertools.permutations(("$0", "$1", "$2")) if b < c
-        ),
-        *((f"(= (DNum k) (dim {a} i)) (> k 1)", "(union (dim o i) (DNum k))") for a in ("$0", "$1", "$2")),
+        *_where(),
         *((f"(= d (dim $0 i)) {c}", "(union (dim o i) d)") for c in ("(fval $1) (lowest $2)", "(lowest $1) (fval $2)")),
     ],
     "matmul": [

@@ -116,6 +116,8 @@ def _widened(x: Any) -> Any:
 
 def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
     group = tensors[1:] if op.name == "Where" else args[0] if op.name == "Concat" else tensors
+    if op.name in ("Sdpa", "OnnxAttention", "OnnxAttention3"):
+        group = [t for t in tensors if t.dtype != bool] if tensors[0].dtype != bool else tensors  # a mask may be
     if (op.name in _SAME_TYPE or op.name == "Concat") and len({x.dtype for x in group}) > 1:
         raise IllFormed(f"{op.name} of different element types")
     if op.name in _BOOL and tensors[0].dtype != bool:

@@ -166,7 +166,9 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
 def biased(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, cap: float) -> np.ndarray:
     s = scores(q, k, scale)
     s = (cap * np.tanh(s / cap)).astype(s.dtype) if cap else s
-    return s if mask is None else np.asarray(s + mask)
+    if mask is None:
+        return s
+    return np.where(mask, s, np.asarray(-np.inf, s.dtype)) if mask.dtype == bool else np.asarray(s + mask)
 
 
 def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:

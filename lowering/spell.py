@@ -330,6 +330,35 @@ def _gelu(r: Read) -> Spelling | None:
     return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
 
 
+def _attention(r: Read) -> Spelling | None:
+    """ONNX Attention-23 on [B,N,S,H] without a past. The mask is boolean: of a row it hides, operator and term
+    both make 0.
+    """
+    shapes = [r.dims(i) for i in range(3)]
+    q, k, v = shapes
+    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {4} or not isinstance(q[-1], int):
+        return None
+    beyond = any(r.value(i) is not None for i in range(4, len(r.node.inputs)))
+    if beyond or r.int("is_causal", 0) or r.node.attributes.get("softmax_precision") or not r.only_first_output():
+        return None
+    mask: Spelling = ("Absent",)
+    if r.value(3) is not None:
+        fits = (r.dims(3) or ())[-2:] == (q[-2], k[-2])  # a shorter one would be padded in opset 24
+        if r.facts(3).dtype != ir.DataType.BOOL or not fits:
+            return None
+        mask = r.x(3)
+    scale = r.float("scale", 0.0) or float(q[-1]) ** -0.5
+    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 1)
+
+
+def _rotary(r: Read) -> Spelling | None:
+    """ONNX RotaryEmbedding-23 on [B,N,S,H] with rows of cos and sin."""
+    shapes = [r.dims(i) for i in range(3)]
+    if r.value(3) is not None or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
+        return None
+    return ("RopeT", r.x(), r.x(1), r.x(2), r.int("interleaved", 0), 0, r.int("rotary_embedding_dim", 0))
+
+
 def _einsum(r: Read) -> Spelling | None:
     if len(r.node.inputs) != 2 or None in r.node.inputs:
         return None
@@ -361,6 +390,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
     table.update({
         ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Max"): Entry(_max),
         ("", "Einsum"): Entry(_einsum, both=True),
+        ("", "Attention"): Entry(_attention, both=True), ("", "RotaryEmbedding"): Entry(_rotary, both=True),
         ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
         ("", "ReduceMax"): Entry(_reduce(18)),

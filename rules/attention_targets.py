@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..egraph.dtypes import BOOL
 from ..egraph.lang import (
     SWAP,
     Float,
@@ -50,9 +51,10 @@ def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
     return [eq(dim(q, -4), dim(k, -4)), eq(dim(q, -4), dim(v, -4))]
 
 
-def _fits(q: Tensor, k: Tensor, m: Tensor) -> list[Guard]:
+def _fits(q: Tensor, k: Tensor, m: Tensor, *, floating: bool = False) -> list[Guard]:
+    same = [eq(dtype(m), dtype(q))] if floating else []
     exact = [eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]  # within asks for an axis -4
-    return [*exact, within(m, -4, q, -4), within(m, -3, q, -3)]
+    return [*same, *exact, within(m, -4, q, -4), within(m, -3, q, -3)]
 
 
 _PLAIN: dict[str, Any] = dict(q="b n s h", k="b n t h", v="b n t d", s=0.5)
@@ -149,6 +151,21 @@ def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Floa
 
 
 _SINGLE = dict(q="1 1 3 h", k="1 1 5 h", v="1 1 5 d")
+_BOOL = dict(_FULL, m="b 1 s t:bool", g=1)
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool"}],
+    refuse=[dict(_FULL, g=1), dict(_BOOL, g=0), dict(_BOOL, s=-0.5), dict(_BOOL, m="b 1 1 t:bool"),
+            dict(_BOOL, m="b 1 s 1:bool"), *({**r, "m": "1 1 s t:bool", "g": 1} for r in _other_batch(_FULL))],
+)  # fmt: skip
+def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, j: int, r: int) -> Sides:
+    """sdpa(q, k, v, m), guarded = ONNX Attention, for a boolean mask: both give 0 for an empty row"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(dtype(m), BOOL)]
+    return Sides(sdpa(q, k, v, m, s, c, 1), _onnx(q, k, v, m, s, c, r), when=when)
+
+
 _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5, c=0.0, g=0)
 
 
@@ -206,7 +223,7 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 )  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    when = [*_batch(q, k, v, j), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
@@ -225,7 +242,8 @@ def ms_mha_guarded(
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
     out = _mha(q, k, v, m, s, n, h, d, r)
     guarded = tensor("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), eq(dtype(q), 1), ne(s, real(0.0))]
+    when = [*_batch(q, k, v, j), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r)]
+    when += [eq(dtype(q), 1), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 
 
