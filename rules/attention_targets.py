@@ -151,14 +151,15 @@ def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Floa
 
 
 _SINGLE = dict(q="1 1 3 h", k="1 1 5 h", v="1 1 5 d")
-_BOOL = dict(_FULL, m="b 1 s t:bool", g=1)
+_BOOL = dict(_MASKED, m="b 1 s t:bool", c=0.0)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
     holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool"}],
-    refuse=[dict(_FULL, g=1), dict(_BOOL, g=0), dict(_BOOL, s=-0.5), dict(_BOOL, m="b 1 1 t:bool"),
-            dict(_BOOL, m="b 1 s 1:bool"), *({**r, "m": "1 1 s t:bool", "g": 1} for r in _other_batch(_FULL))],
+    refuse=[dict(_BOOL, m="b 1 s t"), dict(_BOOL, s=-0.5), dict(_BOOL, m="b 1 1 t:bool"), dict(_BOOL, m="b 1 s 1:bool"),
+            *_other_batch(dict(_BOOL, m="1 1 s t:bool")),
+            *({**_BOOL, **_SINGLE, "m": f"{m}:bool"} for m in ("5 1 3 5", "1 5 3 5"))],
 )  # fmt: skip
 def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m), guarded = ONNX Attention, for a boolean mask: both give 0 for an empty row"""
@@ -219,7 +220,8 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}, {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED)],
+    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED),
+            dict(_MASKED, m="b 1 s t:bool")],
 )  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
@@ -234,7 +236,8 @@ _F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE},
            {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64}],
+    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64},
+            dict(_MASKED, m="b 1 s t:bool")],
 )  # fmt: skip
 def ms_mha_guarded(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int

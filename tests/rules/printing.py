@@ -203,6 +203,8 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
     groups = _shape(q, env)[1] // _shape(k, env)[1]
     if groups > 1:
         k, v = call("RepeatKV", k, groups), call("RepeatKV", v, groups)
+    if m.head != "Absent" and m.value(env).dtype == bool:
+        m = call("Where", m, _number(0, q, env), _number(-np.inf, q, env))
     return tensor("SafeSoftmax", call("Biased", q, k, m, s, cap), guard) @ v
 
 
