@@ -117,6 +117,7 @@ _ALIAS = MappingProxyType(
         "Attention": "OnnxAttention",
         "com.microsoft::MultiHeadAttention": "MsMHA",
         "com.microsoft::GroupQueryAttention": "MsGQA",
+        "MsGQARope": "MsGQA",
         "com.microsoft::Gelu": "Gelu",
         "com.microsoft::FastGelu": "FastGelu",
         "com.microsoft::BiasGelu": "BiasGelu",

@@ -226,10 +226,11 @@ def ms_mha(
 
 def ms_gqa(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, past_key: np.ndarray, past_value: np.ndarray, seqlens: np.ndarray,
-    total: np.ndarray, cos: np.ndarray, sin: np.ndarray, ids: np.ndarray, bias: np.ndarray, q_weight: np.ndarray,
-    k_weight: np.ndarray, num_heads: int, kv_num_heads: int, scale: float, cap: float, pairs: int, eps: float,
+    total: np.ndarray, cos: np.ndarray, sin: np.ndarray, ids: np.ndarray, bias: np.ndarray,
+    q_weight: np.ndarray | None, k_weight: np.ndarray | None, num_heads: int, kv_num_heads: int, scale: float,
+    cap: float, pairs: int, eps: float,
 ) -> list[np.ndarray]:  # fmt: skip
-    """com.microsoft GroupQueryAttention, causal=0, growing past, with norms of q and k and the rotation inside.
+    """com.microsoft GroupQueryAttention, causal=0, growing past, with the rotation and maybe norms of q and k inside.
 
     q [B,S,N*H]; k, v [B,S,KV*H]; past [B,KV,P,H]; cos, sin [L,H/2] with L >= P+S; ids [B,S];
     bias [B or 1,N or 1,S,P+S]; weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
@@ -241,7 +242,10 @@ def ms_gqa(
         for t, n in ((q, num_heads), (k, kv_num_heads), (v, kv_num_heads))
     ]
     c, s = cos[ids][:, None], sin[ids][:, None]
-    turned = [rope(_rms_norm(t, w, eps), c, s, pairs) for t, w in ((heads[0], q_weight), (heads[1], k_weight))]
+    turned = [
+        rope(t if w is None else _rms_norm(t, w, eps), c, s, pairs)
+        for t, w in ((heads[0], q_weight), (heads[1], k_weight))
+    ]
     keys = np.concatenate([past_key, turned[1]], axis=2)
     values = np.concatenate([past_value, heads[2]], axis=2)
     out = sdpa(turned[0], keys, values, bias, scale, cap, 0)
@@ -405,6 +409,10 @@ def _table() -> Mapping[str, Op]:
     op(
         "MsGQA", "q k v past_key past_value seqlens total cos sin ids bias q_weight k_weight num_heads:i64"
         " kv_num_heads:i64 scale:f64 cap:f64 pairs:i64 eps:f64", ms_gqa, out=NODE, dtype="",
+    )  # fmt: skip
+    op(
+        "MsGQARope", "q k v past_key past_value seqlens total cos sin ids bias num_heads:i64 kv_num_heads:i64 scale:f64"
+        " cap:f64 pairs:i64", lambda *a: ms_gqa(*(*a[:11], None, None, *a[11:], 0.0)), out=NODE, dtype="",
     )  # fmt: skip
     op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")

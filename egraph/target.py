@@ -27,6 +27,7 @@ _SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
         "OnnxRope": (("", "RotaryEmbedding"),),
         "MsMHA": ((MS, "MultiHeadAttention"),),
         "MsGQA": ((MS, "GroupQueryAttention+qk_norm"),),
+        "MsGQARope": ((MS, "GroupQueryAttention"),),
         "OnnxAttention": (("", "Attention"),),
         "OnnxAttention3": (("", "Attention"),),
     }

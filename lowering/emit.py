@@ -141,10 +141,10 @@ def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 
 
 def _gqa(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-    heads, groups, scale, cap, pairs, eps = attrs
-    operands = [*ins[:11], None, None, None, *ins[11:]]
-    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0}
-    more |= {"do_rotary": 1, "qk_norm_epsilon": eps}
+    heads, groups, scale, cap, pairs, *eps = attrs
+    operands = [*ins[:11], *([None, None, None, *ins[11:]] if eps else [])]
+    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0, "do_rotary": 1}
+    more |= {"qk_norm_epsilon": eps[0]} if eps else {}
     more |= {"rotary_interleaved": 1} if pairs else {}
     more |= {"softcap": cap} if cap else {}
     return p.node("GroupQueryAttention", operands, more, domain=MICROSOFT, outputs=3)
@@ -176,7 +176,7 @@ def _table() -> Mapping[str, Emitter]:
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
         "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
         "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
-        "OnnxAttention": _attention, "OnnxAttention3": _attention, "MsMHA": _mha, "MsGQA": _gqa,
+        "OnnxAttention": _attention, "OnnxAttention3": _attention, "MsMHA": _mha, "MsGQA": _gqa, "MsGQARope": _gqa,
         "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
     })  # fmt: skip
     return MappingProxyType(table)
@@ -189,7 +189,7 @@ EMITTERS: Mapping[str, Emitter] = _table()
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
     "OnnxAttention": "Attention", "OnnxAttention3": "Attention",
-    "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention",
+    "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention", "MsGQARope": "GroupQueryAttention",
     "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",
 })  # fmt: skip
 
