@@ -2,7 +2,7 @@
 
 Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
 
-`rnorm(x, eps)` is x / sqrt(mean(x^2) + eps); a layer normalisation is the rnorm of x minus its mean.
+`inverse_rms(x, eps)` is 1 / sqrt(mean(x^2) + eps), `rnorm(x, eps)` is x times that; a layer normalisation is the rnorm of x minus its mean.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from ..egraph.lang import (
     dim,
     dtype,
     eq,
+    float_of,
+    ints,
+    num,
     rank,
     real,
     rule,
@@ -42,6 +45,10 @@ def rnorm(x: Tensor, eps: Float) -> Tensor:
     return tensor("RNorm", x, eps)
 
 
+def inverse_rms(x: Tensor, eps: Float) -> Tensor:
+    return tensor("InvRms", x, eps)
+
+
 def centre(x: Tensor) -> Tensor:
     return tensor("Center", x)
 
@@ -64,13 +71,12 @@ def rsqrt_reciprocal(x: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="positive b s", c="=1"), dict(x="positive b s", c="=1:1")],
-    refuse=[dict(x="positive b s", c="=2")],
+    stage="marker", contract="reassociated",
+    holds=[dict(x="b s h", y="positive b s 1"), dict(x="", y="positive b s"), dict(x="b s h:float16", y="positive h:float16")],
 )  # fmt: skip
-def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
-    """1 / sqrt(x), by Div = rsqrt(x)"""
-    return Sides(c / sqrt(x), rsqrt(x), when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
+def root_div(x: Tensor, y: Tensor) -> Sides:
+    """x / sqrt(y) = x * rsqrt(y)"""
+    return Sides(x / sqrt(y), x * rsqrt(y))
 
 
 @rule(
@@ -97,23 +103,47 @@ def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
-    refuse=[dict(x="b s h", e="b s 1")],
+    stage="marker", contract="reassociated", holds=[dict(x="b s h", c="=2", h=2), dict(x="b 3", c="=3:1", h=3)],
+    expand=dict(k=(0, 1)),
+    refuse=[dict(x="b s h", c="=3", h=2), dict(x="b s h", c="=2:1 1 1 1", h=2)],
 )  # fmt: skip
-def rnorm_mul(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
-    """x * rsqrt(mean(x*x) + eps) = rnorm(x, eps)"""
-    return Sides(x * rsqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
+def mean_sum(x: Tensor, c: Tensor, h: Int, k: int) -> Sides:
+    """sum(x) / n = mean(x)   for a last axis of n"""
+    total = tensor("ReduceSum", x, _LAST, 1)
+    return Sides(total / c, mean(x), when=[eq(dim(x, -1), num(h)), eq(scalar(c), float_of(h)), *thin(c, x, k)])
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
     holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
     refuse=[dict(x="b s h", e="b s 1")],
 )  # fmt: skip
-def rnorm_div(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
-    """x / sqrt(mean(x*x) + eps) = rnorm(x, eps)"""
-    return Sides(x / sqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
+def inv_rms(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
+    """rsqrt(mean(x*x) + eps) = inverse_rms(x, eps)"""
+    return Sides(rsqrt(mean(x * x) + e), inverse_rms(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
+
+
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h", eps=1e-6))
+def rnorm_mul(x: Tensor, eps: Float) -> Sides:
+    """x * inverse_rms(x, eps) = rnorm(x, eps)"""
+    return Sides(x * inverse_rms(x, eps), rnorm(x, eps))
+
+
+@rule(stage="fuse", contract="reassociated", expand=dict(inner=(0, 1)),
+      holds=[dict(x="b s h", w="h", eps=1e-6), dict(x="h", w="b s 1", eps=1e-6)])  # fmt: skip
+def rnorm_weighted(x: Tensor, w: Tensor, eps: Float, inner: int) -> Sides:
+    """(x * w) * inverse_rms(x, eps) = x * (w * inverse_rms(x, eps)) = rnorm(x, eps) * w"""
+    r = inverse_rms(x, eps)
+    return Sides(x * (w * r) if inner else (x * w) * r, rnorm(x, eps) * w)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, BFLOAT16)),
+    holds=dict(x="b s h:float16", eps=1e-5), refuse=[dict(x="b s h", eps=1e-5)],
+)  # fmt: skip
+def rnorm_wide(x: Tensor, eps: Float, t: int) -> Sides:
+    """cast(rnorm(cast(x, f32), eps), type of x) = rnorm(x, eps), which computes in f32 itself"""
+    return Sides(cast(rnorm(cast(x, FLOAT32), eps), t), rnorm(x, eps), when=[eq(dtype(x), t)])
 
 
 @rule(
@@ -126,16 +156,12 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
     return Sides(rnorm(x, eps) * w, call("RMSNorm", x, w, eps), when=when)
 
 
-@rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b s h:float16", w="h:float16", t=10, eps=1e-5),
-    refuse=[dict(x="b s h:float16", w="h:float64", t=11, eps=1e-5),
-            dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5),
-            dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
-)  # fmt: skip
-def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
-    """cast(rnorm(cast(x, f32), eps), type of x) * w = RMSNormalization(x, w, eps), which computes in f32 itself"""
-    when = [eq(t, dtype(x)), eq(dtype(w), t), eq(rank(w), 1), eq(dim(w, -1), dim(x, -1)), supported("RMSNorm", x)]
-    return Sides(cast(rnorm(cast(x, FLOAT32), eps), t) * w, call("RMSNorm", x, w, eps), when=when)
+@rule(stage="fuse", contract="reassociated", holds=[dict(x="b s h", eps=1e-5), dict(x="b s h:float16", eps=1e-5)])
+def rms_norm_plain(x: Tensor, h: Int, t: Int, eps: Float) -> Sides:
+    """rnorm(x, eps) = RMSNormalization(x, ones, eps)"""
+    ones = call("Expand", call("FConst", real(1.0), t), ints(h))
+    when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("RMSNorm", x)]
+    return Sides(rnorm(x, eps), call("RMSNorm", x, ones, eps), when=when)
 
 
 # --------------------------------------------------------------------------------------------------- LayerNormalization
