@@ -2,7 +2,8 @@
 
 Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
 
-`inverse_rms(x, eps)` is 1 / sqrt(mean(x^2) + eps), `rnorm(x, eps)` is x times that; a layer normalisation is the rnorm of x minus its mean.
+`inverse_rms(x, eps)` is 1 / sqrt(mean(x^2) + eps), and `rnorm(x, eps)` is x times that. A layer normalisation is the
+rnorm of x minus its mean.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..egraph.lang import (
     real,
     rule,
     scalar,
+    squeeze,
     supported,
     tensor,
     thin,
@@ -61,6 +63,11 @@ def reciprocal(x: Tensor) -> Tensor:
     return tensor("Reciprocal", x)
 
 
+def filled(value: float, t: Int, h: Int) -> Tensor:
+    """The constant vector of h equal numbers of element type t."""
+    return tensor("Expand", call("FConst", real(value), t), ints(h))
+
+
 # ------------------------------------------------------------------------------------------------ the inverse of a root
 
 
@@ -72,7 +79,7 @@ def rsqrt_reciprocal(x: Tensor) -> Sides:
 
 @rule(
     stage="marker", contract="reassociated",
-    holds=[dict(x="b s h", y="positive b s 1"), dict(x="", y="positive b s"), dict(x="b s h:float16", y="positive h:float16")],
+    holds=[dict(x="b s h", y="positive b s 1"), dict(x="", y="positive b s")],
 )  # fmt: skip
 def root_div(x: Tensor, y: Tensor) -> Sides:
     """x / sqrt(y) = x * rsqrt(y)"""
@@ -89,17 +96,13 @@ def rsqrt_pow(x: Tensor, c: Tensor, k: int) -> Sides:
     return Sides(call("Pow", x, c), rsqrt(x), when=[eq(scalar(c), real(-0.5)), *thin(c, x, k)])
 
 
-# ----------------------------------------------------------------------------------------------------------- rnorm, RMS
+# ------------------------------------------------------------------------------------------------------------ the mean
 
 
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")],
-    refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")],
-)  # fmt: skip
-def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x ** 2 = x * x"""
-    return Sides(call("Pow", x, c), x * x, when=[eq(scalar(c), real(2.0)), *thin(c, x, k)])
+@rule(holds=dict(x="b s h"))
+def mean_squeezed(x: Tensor) -> Sides:
+    """mean(x) without its axis = squeeze(mean(x), -1)"""
+    return Sides(tensor("ReduceMean", x, _LAST, 0), squeeze(mean(x), -1))
 
 
 @rule(
@@ -111,6 +114,19 @@ def mean_sum(x: Tensor, c: Tensor, h: Int, k: int) -> Sides:
     """sum(x) / n = mean(x)   for a last axis of n"""
     total = tensor("ReduceSum", x, _LAST, 1)
     return Sides(total / c, mean(x), when=[eq(dim(x, -1), num(h)), eq(scalar(c), float_of(h)), *thin(c, x, k)])
+
+
+# ----------------------------------------------------------------------------------------------------------- rnorm, RMS
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")],
+    refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")],
+)  # fmt: skip
+def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** 2 = x * x"""
+    return Sides(call("Pow", x, c), x * x, when=[eq(scalar(c), real(2.0)), *thin(c, x, k)])
 
 
 @rule(
@@ -159,9 +175,8 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
 @rule(stage="fuse", contract="reassociated", holds=[dict(x="b s h", eps=1e-5), dict(x="b s h:float16", eps=1e-5)])
 def rms_norm_plain(x: Tensor, h: Int, t: Int, eps: Float) -> Sides:
     """rnorm(x, eps) = RMSNormalization(x, ones, eps)"""
-    ones = call("Expand", call("FConst", real(1.0), t), ints(h))
     when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("RMSNorm", x)]
-    return Sides(rnorm(x, eps), call("RMSNorm", x, ones, eps), when=when)
+    return Sides(rnorm(x, eps), call("RMSNorm", x, filled(1.0, t, h), eps), when=when)
 
 
 # --------------------------------------------------------------------------------------------------- LayerNormalization
@@ -185,3 +200,13 @@ def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
     """RMSNormalization(centre(x), w, eps) + b = LayerNormalization(x, w, b, eps)"""
     when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x)), supported("LayerNorm", x)]
     return Sides(call("RMSNorm", centre(x), w, eps) + b, call("LayerNorm", x, w, b, eps), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b h:float16", w="h:float16", eps=1e-5)],
+)  # fmt: skip
+def layer_norm_plain(x: Tensor, w: Tensor, h: Int, t: Int, eps: Float) -> Sides:
+    """RMSNormalization(centre(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
+    when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("LayerNorm", x)]
+    return Sides(call("RMSNorm", centre(x), w, eps), call("LayerNorm", x, w, filled(0.0, t, h), eps), when=when)

@@ -211,8 +211,8 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
-    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "InvRms": _inv_rms, "RNorm": _rnorm, "ErfPlus": _erf_plus,
-    "TanhPlus": _tanh_plus, "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
+    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "InvRms": _inv_rms, "RNorm": _rnorm,
+    "ErfPlus": _erf_plus, "TanhPlus": _tanh_plus, "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,
     "Merged": lambda env, x: reshape(x, ints(-1, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
