@@ -25,7 +25,7 @@ _SAME_TYPE = frozenset(
     "RMSNorm LayerNorm Scores Biased Sdpa".split()
 )
 _FLOAT = frozenset(
-    "Sqrt Reciprocal Cos Sin Tanh Exp Log Erf Sigmoid Softmax IsNaN RSqrt InvRms RNorm ErfPlus Cubic TanhPlus "
+    "Sqrt Reciprocal Cos Sin Tanh Exp Log Erf Sigmoid Softmax IsNaN RSqrt RNorm ErfPlus Cubic TanhPlus "
     "RMSNorm LayerNorm Gelu FastGelu QuickGelu SafeSoftmax Sdpa".split()
 )
 _BOOL = frozenset(("And", "Or", "Not"))

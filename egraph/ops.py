@@ -252,12 +252,6 @@ def rnorm(x: np.ndarray, eps: float) -> np.ndarray:
     return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)).astype(x.dtype)
 
 
-def _inv_rms(x: np.ndarray, eps: float) -> np.ndarray:
-    wide = x.astype(np.float64)
-    with np.errstate(all="ignore"):
-        return np.asarray(1 / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)).astype(x.dtype)
-
-
 def _rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
     return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * w).astype(x.dtype)
@@ -390,7 +384,6 @@ def _table() -> Mapping[str, Op]:
         doc="attention on BNSH, KV may be grouped",
     )  # fmt: skip
     op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)
-    op("InvRms", "x eps:f64", _inv_rms, marker=True)  # of the shape of what it joins
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)
     op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)
     op("ErfPlus", "x", lambda x: (1 + _erf(x / np.sqrt(2.0))).astype(x.dtype), "same", marker=True)

@@ -2,8 +2,7 @@
 
 Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
 
-`inverse_rms(x, eps)` is 1 / sqrt(mean(x^2) + eps), and `rnorm(x, eps)` is x times that. A layer normalisation is the
-rnorm of x minus its mean.
+`rnorm(x, eps)` is x / sqrt(mean(x^2) + eps); a layer normalisation is the rnorm of x minus its mean.
 """
 
 from __future__ import annotations
@@ -47,10 +46,6 @@ def rnorm(x: Tensor, eps: Float) -> Tensor:
     return tensor("RNorm", x, eps)
 
 
-def inverse_rms(x: Tensor, eps: Float) -> Tensor:
-    return tensor("InvRms", x, eps)
-
-
 def centre(x: Tensor) -> Tensor:
     return tensor("Center", x)
 
@@ -78,12 +73,13 @@ def rsqrt_reciprocal(x: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated",
-    holds=[dict(x="b s h", y="positive b s 1"), dict(x="", y="positive b s")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="positive b s", c="=1"), dict(x="positive b s", c="=1:1")],
+    refuse=[dict(x="positive b s", c="=2")],
 )  # fmt: skip
-def root_div(x: Tensor, y: Tensor) -> Sides:
-    """x / sqrt(y) = x * rsqrt(y)"""
-    return Sides(x / sqrt(y), x * rsqrt(y))
+def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
+    """1 / sqrt(x), by Div = rsqrt(x)"""
+    return Sides(c / sqrt(x), rsqrt(x), when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
 
 
 @rule(
@@ -130,27 +126,35 @@ def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
     holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
     refuse=[dict(x="b s h", e="b s 1")],
 )  # fmt: skip
-def inv_rms(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
-    """rsqrt(mean(x*x) + eps) = inverse_rms(x, eps)"""
-    return Sides(rsqrt(mean(x * x) + e), inverse_rms(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
+def rnorm_mul(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
+    """x * rsqrt(mean(x*x) + eps) = rnorm(x, eps)"""
+    return Sides(x * rsqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h", eps=1e-6))
-def rnorm_mul(x: Tensor, eps: Float) -> Sides:
-    """x * inverse_rms(x, eps) = rnorm(x, eps)"""
-    return Sides(x * inverse_rms(x, eps), rnorm(x, eps))
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
+    refuse=[dict(x="b s h", e="b s 1")],
+)  # fmt: skip
+def rnorm_div(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
+    """x / sqrt(mean(x*x) + eps) = rnorm(x, eps)"""
+    return Sides(x / sqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
 
 
-@rule(stage="fuse", contract="reassociated", expand=dict(inner=(0, 1)),
-      holds=[dict(x="b s h", w="h", eps=1e-6), dict(x="h", w="b s 1", eps=1e-6)])  # fmt: skip
-def rnorm_weighted(x: Tensor, w: Tensor, eps: Float, inner: int) -> Sides:
-    """(x * w) * inverse_rms(x, eps) = x * (w * inverse_rms(x, eps)) = rnorm(x, eps) * w"""
-    r = inverse_rms(x, eps)
-    return Sides(x * (w * r) if inner else (x * w) * r, rnorm(x, eps) * w)
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(form=(0, 1, 2), k=(0, 1)),
+    holds=[dict(x="b s h", w="h", e="=1e-6"), dict(x="h", w="b s 1", e="=1e-6:1")],
+    refuse=[dict(x="b s h", w="h", e="b s 1")],
+)  # fmt: skip
+def rnorm_weighted(x: Tensor, w: Tensor, e: Tensor, eps: Float, form: int, k: int) -> Sides:
+    """(x * w) * rsqrt(mean(x*x) + eps) = (x * w) / sqrt(mean(x*x) + eps) = x * (w * rsqrt(..)) = rnorm(x, eps) * w"""
+    square = mean(x * x) + e
+    product = ((x * w) * rsqrt(square), (x * w) / sqrt(square), x * (w * rsqrt(square)))[form]
+    return Sides(product, rnorm(x, eps) * w, when=[eq(scalar(e), eps), *thin(e, x, k)])
 
 
 @rule(

@@ -159,10 +159,6 @@ def _mean(x: Tensor) -> Tensor:
     return tensor("ReduceMean", x, (-1,), 1)
 
 
-def _inv_rms(env: Env, x: Tensor, eps: Expr) -> Expr:
-    return call("Reciprocal", call("Sqrt", _mean(x * x) + _number(eps.value(env), x, env)))
-
-
 def _rnorm(env: Env, x: Tensor, eps: Expr) -> Expr:
     kind = code(evaluate(x, env))
     y = cast(x, 1) if kind == 10 else x
@@ -214,7 +210,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
-    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "InvRms": _inv_rms, "RNorm": _rnorm,
+    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
     "ErfPlus": _erf_plus, "Cubic": _cubic, "TanhPlus": _tanh_plus,
     "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,
