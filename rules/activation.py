@@ -1,4 +1,4 @@
-"""Activations. Gelu and its approximations by tanh and sigmoid: Hendrycks & Gimpel (arXiv 1606.08415); ONNX Gelu-20.
+"""Activations. Gelu and its approximations with tanh and sigmoid: Hendrycks & Gimpel (arXiv 1606.08415); ONNX Gelu-20.
 
 `erf_plus(x)` is 1 + erf(x / sqrt(2)); `cubic(x)` is x + 0.044715 x^3, `tanh_plus(x)` 1 + tanh(sqrt(2/pi) cubic(x)).
 """
@@ -57,11 +57,12 @@ def tanh_plus(x: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------------------ erf and 1
 
 
-@rule(stage="marker", contract="reassociated", expand=dict(tanh=(0, 1)), holds=dict(x="b h", c=""))
+@rule(stage="marker", expand=dict(tanh=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.3")])
 def gate_halves(x: Tensor, c: Tensor, t: Int, tanh: int) -> Sides:
-    """erf(x) * c + c = (erf(x) + 1) * c, and the same for tanh"""
+    """erf(x) * 0.5 + 0.5 = (erf(x) + 1) * 0.5; the same for tanh"""
     f = tensor("Tanh" if tanh else "Erf", x)
-    return Sides(f * c + c, (f + call("FConst", real(1.0), t)) * c, when=[eq(dtype(c), t)])
+    one = call("FConst", real(1.0), t)
+    return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), t)])
 
 
 @rule(
@@ -148,20 +149,6 @@ def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
     when = [*_about(c, x, k, v, _ROOT, half), *_one(o, x, k, 1.0)]
     return Sides(call("Tanh", c * cubic(x)) + o, tanh_plus(x), when=when)
-
-
-_SIGMOID = dict(x="b h", c="=1.5957691216057308")
-
-
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SIGMOID, _halved(_SIGMOID)],
-    refuse=[dict(_SIGMOID, c="=1.5962"), dict(_SIGMOID, c="=1.596"), dict(_SIGMOID, c="=1.7"),
-            _halved(dict(_SIGMOID, c="=1.7")), dict(_SIGMOID, c="=1.5957691216057308:1 1 1")],
-)  # fmt: skip
-def sigmoid_cubic(x: Tensor, c: Tensor, v: Float, t: Int, k: int, half: int) -> Sides:
-    """sigmoid(2 * sqrt(2/pi) * cubic(x)) = tanh_plus(x) * 0.5"""
-    when = [*_about(c, x, k, v, 2 * _ROOT, half), eq(dtype(c), t)]
-    return Sides(call("Sigmoid", c * cubic(x)), tanh_plus(x) * call("FConst", real(0.5), t), when=when)
 
 
 # -------------------------------------------------------------------------------------------------------------- fused
