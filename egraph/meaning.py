@@ -25,8 +25,8 @@ _SAME_TYPE = frozenset(
     "RMSNorm LayerNorm Scores Biased Sdpa".split()
 )
 _FLOAT = frozenset(
-    "Sqrt Reciprocal Cos Sin Tanh Exp Log Erf Sigmoid Softmax IsNaN RSqrt RNorm ErfPlus TanhPlus RMSNorm "
-    "LayerNorm Gelu FastGelu SafeSoftmax Sdpa".split()
+    "Sqrt Reciprocal Cos Sin Tanh Exp Log Erf Sigmoid Softmax IsNaN RSqrt RNorm ErfPlus Cubic TanhPlus "
+    "RMSNorm LayerNorm Gelu FastGelu QuickGelu SafeSoftmax Sdpa".split()
 )
 _BOOL = frozenset(("And", "Or", "Not"))
 #: Markers of attention, and how many of their operands are [B, N, S, H].

@@ -291,6 +291,17 @@ def _tanh_plus(x: np.ndarray) -> np.ndarray:
     return (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3))).astype(x.dtype)
 
 
+def _cubic(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    with np.errstate(over="ignore"):  # beyond what float16 holds: inf
+        return np.asarray(y + 0.044715 * y**3).astype(x.dtype)
+
+
+def _quick_gelu(x: np.ndarray, alpha: float) -> np.ndarray:
+    y = x.astype(np.float64)
+    return np.asarray(y * _sigmoid(alpha * y)).astype(x.dtype)
+
+
 def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(c, x, y)
 
@@ -394,12 +405,14 @@ def _table() -> Mapping[str, Op]:
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)
     op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)
     op("ErfPlus", "x", lambda x: (1 + _erf(x / np.sqrt(2.0))).astype(x.dtype), "same", marker=True)
+    op("Cubic", "x", _cubic, "same", marker=True)
     op("TanhPlus", "x", _tanh_plus, "same", marker=True)
     # Fused operators.
     op("RMSNorm", "x w eps:f64", _rms_norm, "same")
     op("LayerNorm", "x w b eps:f64", _layer_norm, "same")
     op("Gelu", "x", lambda x: (x.astype(np.float64) * (1 + _erf(x / np.sqrt(2.0))) / 2).astype(x.dtype), "same")
     op("FastGelu", "x", _fast_gelu, "same")
+    op("QuickGelu", "x alpha:f64", _quick_gelu, "same")
     op("OnnxAttention", "q k v mask scale:f64 cap:f64", onnx_attention, "sdpa")
     op(
         "OnnxAttention3", "q k v mask num_heads:i64 kv_num_heads:i64 scale:f64 cap:f64", onnx_attention_flat,

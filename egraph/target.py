@@ -21,6 +21,7 @@ _SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
         "LayerNorm": (("", "LayerNormalization"),),
         "Gelu": ((MS, "Gelu"), ("", "Gelu")),
         "FastGelu": ((MS, "FastGelu"),),
+        "QuickGelu": ((MS, "QuickGelu"),),
         "SliceC": (("", "Slice"),),
         "MsRope": ((MS, "RotaryEmbedding"),),
         "MsRope3": ((MS, "RotaryEmbedding"),),

@@ -158,6 +158,10 @@ def _fast_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     return p.node("FastGelu", ins, domain=MICROSOFT)
 
 
+def _quick_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    return p.node("QuickGelu", ins, {"alpha": attrs[0]}, domain=MICROSOFT)
+
+
 def _table() -> Mapping[str, Emitter]:
     same = (
         "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less "
@@ -176,6 +180,7 @@ def _table() -> Mapping[str, Emitter]:
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
         "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
         "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
+        "QuickGelu": _quick_gelu,
         "OnnxAttention": _attention, "OnnxAttention3": _attention, "MsMHA": _mha, "MsGQA": _gqa, "MsGQARope": _gqa,
         "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
     })  # fmt: skip
@@ -188,6 +193,7 @@ EMITTERS: Mapping[str, Emitter] = _table()
 #: Fused operators by the name they get in a file, for reports.
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
+    "QuickGelu": "QuickGelu",
     "OnnxAttention": "Attention", "OnnxAttention3": "Attention",
     "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention", "MsGQARope": "GroupQueryAttention",
     "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",

@@ -371,6 +371,10 @@ def _max(r: Read) -> Spelling | None:
     return ("Max", r.x(), r.x(1)) if len(r.node.inputs) == 2 else None
 
 
+def _quick_gelu(r: Read) -> Spelling:
+    return ("QuickGelu", r.x(), r.float("alpha", 1.702))
+
+
 def _one_input(term: str) -> Callable[[Read], Spelling | None]:
     return lambda r: (term, r.x()) if len(r.node.inputs) == 1 else None
 
@@ -405,6 +409,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         ("", "SimplifiedLayerNormalization"): Entry(_rms_norm, both=True),
         ("", "Gelu"): Entry(_gelu, both=True), ("com.microsoft", "Gelu"): Entry(_one_input("Gelu"), both=True),
         ("com.microsoft", "FastGelu"): Entry(_one_input("FastGelu"), both=True),
+        ("com.microsoft", "QuickGelu"): Entry(_quick_gelu, both=True),
     })  # fmt: skip
     return MappingProxyType(table)
 

@@ -77,6 +77,18 @@ def reshape_back(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
     return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
 
 
+@rule(
+    expand=dict(n=(1, 2, 3, 4, 5)),
+    holds=[dict(x="b s 1", t="ints b s 1", a=-1), dict(x="1 b s", t="ints 1 b s", a=-3)],
+    refuse=[dict(x="b s 1", t="ints 1 b s", a=-1), dict(x="1 b", t="ints b", a=-2)],
+)  # fmt: skip
+def reshape_squeeze(x: Tensor, t: Tensor, a: Int, n: int) -> Sides:
+    """reshape(squeeze(x, a), shape of x) = x"""
+    same = reshape(squeeze(x, a), t)
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
+    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
+
+
 @rule(holds=dict(x="b s h"))
 def transpose_added_axis(x: Tensor) -> Sides:
     """transpose(unsqueeze(x, -2), 0213) = unsqueeze(x, -3)   for x of rank 3"""

@@ -22,6 +22,7 @@ _TYPED = "operands of one operator have one element type: said for terms whose t
 REDUNDANT: dict[str, str] = {
     "transpose-transpose-without (vec-length ?) = n": "either of the two lengths tells the rank of x",
     "reshape-nothing-without (dim (Reshape x t) -?) = *": _COUNT,
+    "reshape-squeeze-without (dim (Reshape (Squeeze x a) t) -?) = *": _COUNT,
     "wide-repeat-without (rank x) = n": "the ranks of both reshaped values tell it",
     "wide-repeat-without (rank (Expand *": _COUNT,
     "wide-repeat-without (dim (Expand *) -2) = *": _COUNT,
