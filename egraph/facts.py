@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from . import masks
 from .dtypes import BOOL, INT64
+from .masks import Law
 from .ops import LIST, NODE, OPS, TENSOR, Op
 
 MAX_RANK = 8
@@ -32,10 +34,7 @@ HEADER = f"""
 (relation doubled (T i64))
 (relation irange (T i64 i64 i64))
 (relation lowest (T))
-(relation visible (T))
-(relation masks (T T T))
-(relation within (T T i64 i64))
-(relation fits (T T i64 i64))
+{masks.RELATIONS}
 (relation dimsum (Dim Dim Dim))
 (relation dimplus (Dim Dim i64))
 (relation source (Dim T i64))
@@ -68,62 +67,15 @@ def prelude(extra: Iterable[Op] = ()) -> str:
     return "\n".join(lines)
 
 
-Law = tuple[str, str, str]  # name, body, action
-
-
-def _within() -> list[Law]:
-    """(within m x i j): axis i of the mask m broadcasts into axis j of x, whatever numbers symbols stand for.
-
-    A symbol may be 1 or the other size; where it is neither, the original would widen its result. The parts of
-    masks that are added or selected count one by one, since the whole may have dims nobody knows; such a part
-    fits, too, if it has no such axis.
-    """
-    select = "(= m (Where n x p))"
-    laws: list[Law] = [
-        ("mask-of", "(= o (Sdpa q k v m s c g))", "(masks m q k)"),
-        ("mask-sum", "(masks m q k) (sym-Add m n p)", "(masks n q k)"),
-        ("mask-condition", f"(masks m q k) {select}", "(masks n q k)"),
-        ("mask-then", f"(masks m q k) {select}", "(masks x q k)"),
-        ("mask-else", f"(masks m q k) {select}", "(masks p q k)"),
-        ("fits-within", "(within m z i j)", "(fits m z i j)"),
-    ]
-    for axis, x, other in ((-4, "q", -4), (-3, "q", -3), (-2, "q", -2), (-1, "k", -2)):
-        mine, theirs = f"(dim m {axis})", f"(dim {x} {other})"
-        laws += [
-            (f"within-{how}{axis}", f"(masks m q k) {condition}", f"(within m {x} {axis} {other})")
-            for how, condition in (
-                ("one", f"(= (DNum 1) {mine})"),
-                ("same", f"(= d {mine}) (= d {theirs})"),
-                ("symbols", f"(= (DSym a) {mine}) (= (DSym b) {theirs})"),
-                ("symbol", f"(= (DSym a) {mine}) (= (DNum w) {theirs}) (> w 1)"),
-                ("number", f"(= (DNum w) {mine}) (> w 1) (= (DSym b) {theirs})"),
-            )
-        ]
-        place = f"z {axis} {other}"
-        laws += [
-            (f"fits-short{axis}", f"(masks m q k) (= r (rank m)) (< r {-axis})", f"(fits m {x} {axis} {other})"),
-            (
-                f"within-sum{axis}", f"(= m (Add n p)) (fits n {place}) (fits p {place}) (= r (rank m)) (>= r {-axis})",
-                f"(within m {place})",
-            ),
-            (
-                f"within-select{axis}", f"{select} (fits n {place}) (fits x {place}) (fits p {place}) (= r (rank m))"
-                f" (>= r {-axis})", f"(within m {place})",
-            ),
-        ]  # fmt: skip
-    return laws
-
-
 def _general() -> list[Law]:
     return [
-        *_within(),
+        *masks.laws(),
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
         ("vector-length", f"(= {INT64} (dtype o)) (= 1 (rank o)) (= (DNum n) (dim o -1))", "(set (len o) n)"),
         ("sized-number", "(= d (DNum a))", "(sized d)"),
         ("sized-symbol", "(source d g i)", "(sized d)"),
         ("sized-sum", "(dimsum d a b) (sized a) (sized b)", "(sized d)"),
         ("size-sum", "(= t (DimT d)) (dimsum d a b) (sized a) (sized b)", "(union t (Add (DimT a) (DimT b)))"),
-        ("visible-unsqueeze", "(visible m) (= o (Unsqueeze m a)) (!= a -1)", "(visible o)"),
         ("sized-plus", "(dimplus d a k) (sized a)", "(sized d)"),
         ("size-plus", "(= t (DimT d)) (dimplus d a k) (sized a)", "(union t (Add (DimT a) (Ints (vec-of k))))"),
         (

@@ -130,6 +130,7 @@ FACT_ACTIONS: dict[str, tuple[list[str], str]] = {
     "len": (["i64", "i64"], "(set (len (V a)) b)"),
     "fval": (["i64", "f64"], "(set (fval (V a)) b)"),
     "visible": (["i64"], "(visible (V a))"),
+    "always": (["i64"], "(all-true (V a))"),
     "lowest": (["i64"], "(lowest (V a))"),
     "dimsum": (["i64", "i64", "i64"], "(dimsum (DSym a) (DSym b) (DSym c))"),
     "dimplus": (["i64", "i64", "i64"], "(dimplus (DSym a) (DSym b) c)"),

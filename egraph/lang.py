@@ -195,9 +195,16 @@ def visible(m: Expr) -> Guard:
 
     def test(env: dict[str, Any]) -> bool:
         x = _array(m, env)
+        if x.dtype == bool:
+            return bool(x.ndim and x.any(-1).all())
         return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > masking(x.dtype.itemsize)).all())
 
     return Guard(f"(visible {m.text()})", test, m.variables(), f"no row of {m.text()} hides every key")
+
+
+def all_true(c: Expr) -> Guard:
+    """Every element of the boolean c is true, by proof."""
+    return Guard(f"(all-true {c.text()})", lambda env: bool(_array(c, env).all()), c.variables(), f"{c.text()} is true")
 
 
 def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
@@ -228,9 +235,9 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange",
-    "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of", "ints", "is_const",
-    "le", "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape",
+    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_true", "apply",
+    "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of", "ints",
+    "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape",
     "rule", "scalar", "select", "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor",
     "thin", "transpose", "unsqueeze", "variable", "visible", "within",
 ]  # fmt: skip

@@ -240,8 +240,17 @@ class Regions:
             )
             matched = {k for c in classes for k in self.frozen.why.get(c, ())}
             ends = {r.op for r in region.rows.values()}
-            known = self._by[region.root] = self.ordered(self._relevant(matched, ends))
+            known = self._by[region.root] = self.ordered(self._least(self._relevant(matched, ends)))
         return known
+
+    def _least(self, numbers: set[int]) -> set[int]:
+        """Without the rules whose step another of them takes on fewer assumptions."""
+
+        def weaker(k: int, other: int) -> bool:
+            same = self._readings[k] == self._readings[other]
+            return same and set(self.rules[other].assumes) < set(self.rules[k].assumes)
+
+        return {k for k in numbers if not any(weaker(k, other) for other in numbers)}
 
     def ordered(self, numbers: Iterable[int]) -> tuple[int, ...]:
         return tuple(sorted(numbers, key=lambda k: (STAGES.index(self.rules[k].stage), k)))

@@ -292,6 +292,8 @@ class _Reader:
             rows = np.asarray(tensor.numpy()).astype(np.float32).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
+        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and np.asarray(tensor.numpy()).all():
+            self.terms.state("always", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = np.asarray(tensor.numpy())
             step = int(ids[1] - ids[0])
@@ -311,6 +313,8 @@ class _Reader:
         if isinstance(spelling, ir.Value) or value in self._arrays:
             return
         if spelling[0] == "Op":
+            if spelling[1].op_type == "ConstantOfShape" and _fill(spelling[1]).all():
+                self.terms.state("always", term)
             array = self._filled(spelling[1])
         elif spelling[0] in _FOLDABLE and all(
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
@@ -342,9 +346,7 @@ class _Reader:
         """The scalar a ConstantOfShape of a known shape of one element makes."""
         if node.op_type != "ConstantOfShape" or self.shapes.of(node.outputs[0]).dims not in ((), (1,)):
             return None
-        fill = node.attributes.get("value")
-        whole = np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
-        return whole.reshape(self.shapes.of(node.outputs[0]).dims)  # type: ignore[arg-type]
+        return _fill(node).reshape(self.shapes.of(node.outputs[0]).dims)  # type: ignore[arg-type]
 
     def _seed(self, value: ir.Value, term: int) -> None:
         facts = self.shapes.of(value)
@@ -354,6 +356,12 @@ class _Reader:
             self.terms.dims(term, facts.dims)
         if facts.elems is not None and len(facts.elems) <= _LONGEST:
             self.terms.elements(term, facts.elems)
+
+
+def _fill(node: ir.Node) -> np.ndarray:
+    """What a ConstantOfShape is filled with, as an array of one element."""
+    fill = node.attributes.get("value")
+    return np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
 
 
 def _leaves(spelling: Any) -> Iterable[ir.Value]:

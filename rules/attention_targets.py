@@ -17,6 +17,7 @@ from ..egraph.lang import (
     Int,
     Sides,
     Tensor,
+    all_true,
     call,
     concat,
     dim,
@@ -30,6 +31,7 @@ from ..egraph.lang import (
     real,
     reshape,
     rule,
+    scalar,
     size,
     size_known,
     supported,
@@ -90,6 +92,23 @@ def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(.., m) = sdpa(.., unsqueeze(m, -3))   for a mask of rank 2"""
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
+
+
+_SEEN = dict(_FULL, w="true b 1 s t", z="=0", x="=-3e38")
+del _SEEN["m"]
+
+
+@rule(
+    stage="fuse", contract="reassociated", assumes=[MASK_FITS],
+    holds=[_SEEN, dict(_SEEN, w="true 1 1 s t")],
+    refuse=[dict(_SEEN, w="b 1 s t:bool"), dict(_SEEN, z="=1")],
+)  # fmt: skip
+def mask_of_nothing(
+    q: Tensor, k: Tensor, v: Tensor, w: Tensor, z: Tensor, x: Tensor, s: Float, c: Float, g: Int
+) -> Sides:
+    """sdpa(.., where(true, 0, x)) = sdpa(..) without a mask"""
+    full = sdpa(q, k, v, call("Where", w, z, x), s, c, g)
+    return Sides(full, sdpa(q, k, v, absent(), s, c, g), when=[all_true(w), eq(scalar(z), real(0.0))])
 
 
 @rule(
