@@ -237,7 +237,7 @@ def size_known(d: Expr) -> Guard:
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_true", "apply",
     "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of", "ints",
-    "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape",
-    "rule", "scalar", "select", "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor",
+    "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real",
+    "reshape", "rule", "scalar", "select", "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor",
     "thin", "transpose", "unsqueeze", "variable", "visible", "within",
 ]  # fmt: skip
