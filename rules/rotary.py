@@ -299,6 +299,13 @@ def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Si
     return Sides(flat, rope(x, c, s, 1), when=[*ranks, *sizes, *same])
 
 
+@rule(stage="marker", holds=[dict(x="b 3 h", y="b 5 h", a=-2, p=0), dict(x="2 h", y="3 h", a=-2, p=1)],
+      refuse=[dict(x="b 3", y="b 3", a=-1, p=0), dict(x="b 3", y="b 5", a=-1, p=0)])  # fmt: skip
+def wide_stacked(x: Tensor, y: Tensor, a: Int, p: Int) -> Sides:
+    """cat(wide(x), wide(y); a) = wide(cat(x, y; a))   for a other than the last"""
+    return Sides(concat([wide(x, p), wide(y, p)], a), wide(concat([x, y], a), p), when=[ne(a, -1)])
+
+
 @rule(stage="marker", holds=dict(x="b s h"))
 def wide_written(x: Tensor) -> Sides:
     """wide(x) = cat(x, x): a table that is wanted whole is computed by halves"""
