@@ -231,6 +231,12 @@ def rot_halves(x: Tensor, h: Int) -> Sides:
     return Sides(concat([-slice_(x, h, 2 * h), slice_(x, 0, h)]), rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
 
 
+@rule(stage="marker", holds=[dict(x="b n s 2h"), dict(x="2h")], refuse=[dict(x="b 6", h=2)])
+def rot_back(x: Tensor, h: Int) -> Sides:
+    """cat(x[h:], -x[:h]) = -rot(x)"""
+    return Sides(concat([slice_(x, h, 2 * h), -slice_(x, 0, h)]), -rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
+
+
 @rule(
     stage="marker", expand=dict(r=(1, 2, 3, 4, 5)), holds=dict(x="b n s 2h", u="ints b n s 2h"),
     refuse=[dict(x="b n s 2h", u="ints n b s 2h"), dict(x="b n s 6", u="ints b n s 4", h=2),
@@ -254,6 +260,13 @@ def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
 def rope_sum(x: Tensor, c: Tensor, s: Tensor, p: Int) -> Sides:
     """x * wide(c) + rot(x) * wide(s) = rope(x, c, s)"""
     return Sides(x * wide(c, p) + rot(x, p) * wide(s, p), rope(x, c, s, p))
+
+
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h"))
+def rope_swap(x: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
+    """x * wide(c) + cat(x[h:], x[:h]) * cat(-s, s) = rope(x, c, s)"""
+    swapped = concat([slice_(x, h, 2 * h), slice_(x, 0, h)])
+    return Sides(x * wide(c, 0) + swapped * concat([-s, s]), rope(x, c, s, 0))
 
 
 @rule(
@@ -297,6 +310,31 @@ def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Si
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r), le(rank(s), r)]
     return Sides(flat, rope(x, c, s, 1), when=[*ranks, *sizes, *same])
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)),
+    holds=dict(x="b n s 2h", c="b 1 s h 1", s="s h 1", u="ints b n s 2h"),
+    refuse=[dict(x="b n s 2h", c="b 1 s h 1", s="b 1 s h 1", u="ints n b s 2h"),
+            dict(x="b n s 6", c="b 1 s 1 1", s="b 1 s 3 1", h=3, u="ints b n s 6"),
+            dict(x="b n s 6", c="b 1 s 3 1", s="b 1 s 1 1", u="ints b n s 6"),
+            dict(x="1 b n s 2h", c="b 1 s h 1", s="b 1 s h 1", u="ints b n s 2h"),
+            dict(x="b n s 2h", c="1 b 1 s h 1", s="b 1 s h 1", u="ints b n s 2h"),
+            dict(x="b n s 2h", c="b 1 s h 1", s="1 b 1 s h 1", u="ints b n s 2h"),
+            dict(x="1 1 s 2h", c="5 1 s h 1", s="1 1 s h 1", u="ints 1 5 s 2h"),
+            dict(x="1 1 s 2h", c="1 5 s h 1", s="1 1 s h 1", u="ints 5 1 s 2h"),
+            dict(x="1 n 1 2h", c="3 1 1 h 1", s="1 1 1 h 1", u="ints 1 n 3 2h"),
+            dict(x="1 n s 2h", c="3 1 s h 1", s="1 1 s h 1", u="ints 1 n s 6h"),
+            dict(x="1 n s 6", c="3 1 s 1 1", s="1 1 s 1 1", u="ints 1 n s 6", h=1)],
+)  # fmt: skip
+def rope_columns(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Sides:
+    """reshape(cat(xe*c - xo*s, xo*c + xe*s)) = rope(x, c, s) of (even, odd) pairs, all of them columns [.., h, 1]"""
+    even, odd = unsqueeze(slice_(x, 0, 2 * h - 1, step=2), -1), unsqueeze(slice_(x, 1, 2 * h, step=2), -1)
+    flat = tensor("Reshape", concat([even * c - odd * s, odd * c + even * s]), u)
+    columns = [g for v in (c, s) for g in (eq(dim(v, -1), num(1)), eq(dim(v, -2), num(h)))]
+    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
+    ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r + 1), le(rank(s), r + 1)]
+    return Sides(flat, rope(x, squeeze(c, -1), squeeze(s, -1), 1), when=[*ranks, eq(dim(x, -1), num(2 * h)), *columns, *same])
 
 
 @rule(stage="marker", holds=[dict(x="b 3 h", y="b 5 h", a=-2, p=0), dict(x="2 h", y="3 h", a=-2, p=1)],
