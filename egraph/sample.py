@@ -13,7 +13,7 @@ binds:
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
     "causal 3 3"     a constant mask that hides all columns after the row's own
     "hiding b 1 s t" a mask whose first row is -inf throughout
-    "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
+    "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice; "doubled2": cat(-t, t)
     "absent"         no tensor at all, where an operator may go without one
 
 A capital letter is a symbol in the e-graph, never a number. The sample gives the numbers it stands for, as in
@@ -47,7 +47,7 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "causal", "hiding")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -63,7 +63,7 @@ class Spec:
 
     @property
     def constant(self) -> bool:
-        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "causal")
+        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "doubled2", "causal")
 
 
 def parse(text: str) -> Spec:
@@ -215,7 +215,8 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         x = np.asarray(np.abs(x) + np.finfo(np.float16).tiny)
     if spec.kind.startswith("doubled") and shape and shape[-1] % 2 == 0:
         half = x[..., : shape[-1] // 2]
-        x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([half, half], axis=-1)
+        first = -half if spec.kind == "doubled2" else half
+        x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([first, half], axis=-1)
     elif spec.kind == "hiding":
         x[..., :1, :] = -np.inf
     elif special and spec.kind == "normal":

@@ -106,6 +106,13 @@ def wide_constant_pairs(c: Tensor, h: Int) -> Sides:
     return Sides(c, wide(slice_(c, 0, 2 * h - 1, step=2), 1), when=[doubled(c, 1), eq(dim(c, -1), num(2 * h))])
 
 
+@rule(stage="marker", holds=dict(c="doubled2 5 2h", h=2), refuse=[dict(c="5 2h", h=2), dict(c="doubled0 5 2h", h=2)])
+def signed_constant(c: Tensor, h: Int) -> Sides:
+    """c = cat(-c[h:], c[h:])   for a constant whose halves differ in sign"""
+    second = slice_(c, h, 2 * h)
+    return Sides(c, concat([-second, second]), when=[doubled(c, 2), eq(dim(c, -1), num(2 * h))])
+
+
 # -------------------------------------------------------------------------------------------- how a doubled table moves
 
 
@@ -250,6 +257,25 @@ def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     return Sides(flat, rot(x, 1), when=[eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(2 * h)), *same])
 
 
+@rule(
+    stage="marker", holds=[dict(x="b n s 2h", s="b 1 s h"), dict(x="2h", s="h")],
+    refuse=[dict(x="b 6", s="b 2", h=2)],
+)  # fmt: skip
+def rot_swap(x: Tensor, s: Tensor, h: Int) -> Sides:
+    """cat(x[h:], x[:h]) * cat(-s, s) = rot(x) * wide(s)"""
+    swapped = concat([slice_(x, h, 2 * h), slice_(x, 0, h)])
+    return Sides(swapped * concat([-s, s]), rot(x, 0) * wide(s, 0), when=[eq(dim(x, -1), num(2 * h))])
+
+
+@rule(
+    stage="marker", contract="reassociated",
+    holds=[dict(x="b n s 2h", t="h", s="b 1 s h", p=0), dict(x="b n s 2h", t="h", s="b 1 s h", p=1)],
+)  # fmt: skip
+def rot_scale(x: Tensor, t: Tensor, s: Tensor, p: Int) -> Sides:
+    """rot(x) * wide(t) * wide(s) = rot(x) * wide(t * s)"""
+    return Sides(rot(x, p) * wide(t, p) * wide(s, p), rot(x, p) * wide(t * s, p))
+
+
 # --------------------------------------------------------------------------------------------------------- the rotation
 
 
@@ -260,13 +286,6 @@ def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
 def rope_sum(x: Tensor, c: Tensor, s: Tensor, p: Int) -> Sides:
     """x * wide(c) + rot(x) * wide(s) = rope(x, c, s)"""
     return Sides(x * wide(c, p) + rot(x, p) * wide(s, p), rope(x, c, s, p))
-
-
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b n s 2h", c="b 1 s h", s="b 1 s h"))
-def rope_swap(x: Tensor, c: Tensor, s: Tensor, h: Int) -> Sides:
-    """x * wide(c) + cat(x[h:], x[:h]) * cat(-s, s) = rope(x, c, s)"""
-    swapped = concat([slice_(x, h, 2 * h), slice_(x, 0, h)])
-    return Sides(x * wide(c, 0) + swapped * concat([-s, s]), rope(x, c, s, 0))
 
 
 @rule(
@@ -334,7 +353,8 @@ def rope_columns(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> 
     columns = [g for v in (c, s) for g in (eq(dim(v, -1), num(1)), eq(dim(v, -2), num(h)))]
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r + 1), le(rank(s), r + 1)]
-    return Sides(flat, rope(x, squeeze(c, -1), squeeze(s, -1), 1), when=[*ranks, eq(dim(x, -1), num(2 * h)), *columns, *same])
+    when = [*ranks, eq(dim(x, -1), num(2 * h)), *columns, *same]
+    return Sides(flat, rope(x, squeeze(c, -1), squeeze(s, -1), 1), when=when)
 
 
 @rule(stage="marker", holds=[dict(x="b 3 h", y="b 5 h", a=-2, p=0), dict(x="2 h", y="3 h", a=-2, p=1)],
