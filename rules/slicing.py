@@ -19,7 +19,6 @@ from ..egraph.lang import (
     rank,
     rule,
     slice_,
-    squeeze,
     tensor,
     unsqueeze,
 )
@@ -35,10 +34,14 @@ def gather_range(x: Tensor, i: Tensor, a: Int, s: Int, e: Int, t: Int) -> Sides:
     return Sides(call("Gather", x, i, a), slice_(x, s, e, a, t), when=[arange(i, s, e, t)])
 
 
-@rule(holds=dict(x="b 5", a=-1, i=2), refuse=[dict(x="b 5", a=-1, i=-1)])
-def gather_one(x: Tensor, a: Int, i: Int) -> Sides:
-    """gather(x, i, a) = squeeze(x[i:i+1 on a], a)   for a number i from the front"""
-    return Sides(call("Gather", x, call("Int0", i), a), squeeze(slice_(x, i, i + 1, a), a), when=[le(0, i)])
+def at_place(x: Tensor, i: Int, axis: int | Int) -> Tensor:
+    return call("Gather", x, call("Int0", i), axis)
+
+
+@rule(holds=dict(x="b 5", a=-1, i=2))
+def slice_one(x: Tensor, a: Int, i: Int) -> Sides:
+    """x[i:i+1 on a] = unsqueeze(gather(x, i, a), a)"""
+    return Sides(slice_(x, i, i + 1, a), unsqueeze(at_place(x, i, a), a))
 
 
 @rule(holds=dict(x="b 5", a=-1, z=(2, 3)))
@@ -109,34 +112,34 @@ def concat_three(x: Tensor, y: Tensor, z: Tensor, a: Int) -> Sides:
     expand=dict(r=(2, 3, 4)),
     holds=[dict(x="b s 6", t="ints b s 2 3", i=1), dict(x="b n s 6", t="ints b n s 3 2", i=2)],
     refuse=[dict(x="3 4", t="ints 2 3 2", i=1), dict(x="2 3 6", t="ints 3 2 3 2", i=1),
-            dict(x="2 3 5 6", t="ints 3 2 5 3 2", i=1)],
+            dict(x="2 3 5 6", t="ints 3 2 5 3 2", i=1), dict(x="b s 6", t="ints b s 2 3", i=-1)],
 )  # fmt: skip
 def slice_of_rows(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
-    """reshape(x, [.., k, h])[i:i+1 on -2] = unsqueeze(x[i*h:i*h+h], -2)"""
+    """gather(reshape(x, [.., k, h]), i, -2) = x[i*h:i*h+h]"""
     split = tensor("Reshape", x, t)
     sizes = [eq(dim(split, -2), num(k)), eq(dim(split, -1), num(h)), eq(dim(x, -1), num(k * h))]
     same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
-    when = [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
-    return Sides(slice_(split, i, i + 1, -2), unsqueeze(slice_(x, i * h, i * h + h), -2), when=when)
+    when = [le(0, i), eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
+    return Sides(at_place(split, i, -2), slice_(x, i * h, i * h + h), when=when)
 
 
 @rule(
     expand=dict(r=(2, 3, 4)),
     holds=[dict(x="b s 6", t="ints b s 3 2", i=1), dict(x="b n s 6", t="ints b n s 2 3", i=2)],
     refuse=[dict(x="3 4", t="ints 2 2 3", i=1), dict(x="2 3 6", t="ints 3 2 2 3", i=1),
-            dict(x="2 3 5 6", t="ints 3 2 5 2 3", i=1)],
+            dict(x="2 3 5 6", t="ints 3 2 5 2 3", i=1), dict(x="b s 6", t="ints b s 3 2", i=-1)],
 )  # fmt: skip
 def slice_of_columns(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
-    """reshape(x, [.., h, k])[i:i+1] = unsqueeze(x[i::k], -1)"""
+    """gather(reshape(x, [.., h, k]), i, -1) = x[i::k]"""
     split = tensor("Reshape", x, t)
     sizes = [eq(dim(split, -2), num(h)), eq(dim(split, -1), num(k)), eq(dim(x, -1), num(k * h))]
     same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
-    when = [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
-    return Sides(slice_(split, i, i + 1), unsqueeze(slice_(x, i, i + k * (h - 1) + 1, step=k), -1), when=when)
+    when = [le(0, i), eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
+    return Sides(at_place(split, i, -1), slice_(x, i, i + k * (h - 1) + 1, step=k), when=when)
 
 
 @rule(
-    expand=dict(r=(1, 2, 3, 4)), holds=dict(x="b s h", y="b s h", u="ints b s 2h"),
+    expand=dict(r=(2, 3, 4)), holds=dict(x="b s h", y="b s h", u="ints b s 2h"),
     refuse=[dict(x="2 3 h", y="2 3 h", u="ints 3 2 2h"), dict(x="1 n s h", y="1 n s h", u="ints n s 2h"),
             dict(x="b s h", y="b s h", u="ints 1 b s 2h")],
 )  # fmt: skip
