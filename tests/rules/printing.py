@@ -210,6 +210,8 @@ DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm, "ErfPlus": _erf_plus,
     "TanhPlus": _tanh_plus, "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,
+    "Cell": lambda env, x, i, a: call("Gather", x, call("Int0", i), a),
+    "Stack": lambda env, x, y, a: concat([unsqueeze(x, a), unsqueeze(y, a)], a),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),
     "DimT": lambda env, d: ints(int(d.value(env))),
