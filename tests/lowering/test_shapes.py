@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -375,60 +374,6 @@ def test_a_size_may_be_zero() -> None:
     assert case["always"].elems == (1,)
     assert is_fresh(case.elems("any")[0])
     assert is_fresh(case.elems("none")[0])
-
-
-def test_the_last_so_many_elements_are_counted_from_the_end() -> None:
-    case = Case(
-        [
-            node("Shape", "x", "s"),
-            node("Neg", "s", "back"),
-            node("Slice", "x back far zero", "all"),
-            node("Slice", "table back far zero", "some"),
-            node("Slice", "x minus far zero", "one"),
-        ],
-        [tensor("x", FLOAT, ["n"])],
-        ["all", "some", "one"],
-        [const("zero", [0]), const("far", [FAR]), const("minus", [-1]), const("table", np.ones(7), np.float32)],
-    )
-    assert case["all"].dims == ("n",)
-    assert is_fresh(case.dims("some")[0])  # of no elements x[-0:] is everything
-    (one,) = case.dims("one")
-    assert [case.shapes.evaluate(one, {"n": n}) for n in (0, 1, 5)] == [0, 1, 1]
-
-
-def test_a_table_cut_to_what_it_is_multiplied_with_is_as_long() -> None:
-    case = Case(
-        [
-            node("Shape", "x", "s"),
-            node("Slice", "table zero s zero", "cut"),
-            node("Mul", "x cut", "y"),
-            node("Slice", "row zero s zero", "short"),
-            node("Mul", "x short", "z"),
-        ],
-        [tensor("x", FLOAT, ["n"])],
-        ["y", "z"],
-        [const("zero", [0]), const("table", np.ones(7), np.float32), const("row", np.ones(1), np.float32)],
-    )
-    assert case["cut"].dims == ("n",)
-    assert case["short"].dims == ("min(1, n)",)  # one element broadcasts against any number
-
-
-@pytest.mark.parametrize(("start", "limit", "step", "count"), [
-    (0.5, 4.0, 1.0, 4), (0.0, 1.0, 0.1, 10), (1.0, -1.25, -0.5, 5), (1.0, 0.5, 1.0, 0), (0.0, 3.0, 1.0, 3),
-])  # fmt: skip
-def test_a_range_of_known_floats_has_a_length(start: float, limit: float, step: float, count: int) -> None:
-    given = dict(start=start, limit=limit, step=step)
-    constants = [const(name, value, np.float32) for name, value in given.items()]
-    case = Case([node("Range", "start limit step", "r")], [], [tensor("r", FLOAT, [None])], constants)
-    (made,) = ort.InferenceSession(case.proto.SerializeToString()).run(None, {})
-    assert case["r"].dims == (count,) == np.asarray(made).shape
-
-
-def test_a_range_of_unknown_floats_has_none() -> None:
-    inputs = [tensor(name, FLOAT, []) for name in ("start", "limit")]
-    for step in (0.5, 0.0):
-        case = Case([node("Range", "start limit step", "r")], inputs, ["r"], [const("step", step, np.float32)])
-        assert is_fresh(case.dims("r")[0])
 
 
 def test_what_would_be_wrong_is_unknown() -> None:
