@@ -323,6 +323,8 @@ def _original_cost(read_rows: Iterable[tuple[tuple[str, int], Row]], pricer: Pri
     """What the graph costs as it was read: each value once, by the cheaper of its spellings."""
     cheapest: dict[tuple[str, int], int] = {}
     for number, row in read_rows:
+        if pricer.ops[row.op].marker:
+            continue
         cost = pricer.cost(row)
         cheapest[number] = min(cheapest.get(number, cost), cost)
     return sum(cheapest.values())

@@ -117,6 +117,7 @@ _ALIAS = MappingProxyType(
         "Attention": "OnnxAttention",
         "com.microsoft::MultiHeadAttention": "MsMHA",
         "com.microsoft::GroupQueryAttention": "MsGQA",
+        "MsGQARope": "MsGQA",
         "com.microsoft::Gelu": "Gelu",
         "com.microsoft::FastGelu": "FastGelu",
         "com.microsoft::BiasGelu": "BiasGelu",
@@ -204,6 +205,10 @@ ATTENTION: Mapping[tuple[str, bool, bool], _Ratios] = MappingProxyType(
         ("OnnxAttention", True, False): (0.55, 1.04, 0.89),
         ("OnnxAttention", False, True): (0.46, 0.78, 0.94),
         ("OnnxAttention", True, True): (0.43, 1.19, 1.01),
+        ("OnnxAttention3", False, False): (0.80, 0.81, 0.91),
+        ("OnnxAttention3", True, False): (0.55, 1.85, 1.20),
+        ("OnnxAttention3", False, True): (0.46, 0.78, 0.94),
+        ("OnnxAttention3", True, True): (0.43, 2.10, 1.35),
     }
 )
 _PROMPT = 128
@@ -238,8 +243,9 @@ class Roofline:
             return self.view
         if op in _MATMULS:
             return self._product(op, work)
-        if op in ("MsMHA", "MsGQA", "OnnxAttention"):
-            return self._attention(op, work)
+        if op in ("MsMHA", "MsGQA", "OnnxAttention", "OnnxAttention3"):
+            three = op == "OnnxAttention" and _rank(work.ins[:1]) == 3
+            return self._attention("OnnxAttention3" if three else op, work)
         if op in ("Gelu", "FastGelu") and _is_half(work):
             return sum(self.cost(part) for part in _gelu_body(op, work))
         return self._stream(op, work)

@@ -7,7 +7,7 @@ Dimensions are indexed from the end. `elem` gives the elements of small integer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .dtypes import BOOL, INT64
 from .ops import LIST, NODE, OPS, TENSOR, Op
@@ -33,7 +33,9 @@ HEADER = f"""
 (relation irange (T i64 i64 i64))
 (relation lowest (T))
 (relation visible (T))
+(relation masks (T T T))
 (relation within (T T i64 i64))
+(relation fits (T T i64 i64))
 (relation dimsum (Dim Dim Dim))
 (relation dimplus (Dim Dim i64))
 (relation source (Dim T i64))
@@ -72,27 +74,43 @@ Law = tuple[str, str, str]  # name, body, action
 def _within() -> list[Law]:
     """(within m x i j): axis i of the mask m broadcasts into axis j of x, whatever numbers symbols stand for.
 
-    A symbol may be 1 or the other size; where it is neither, the original would widen its result.
+    A symbol may be 1 or the other size; where it is neither, the original would widen its result. The parts of
+    masks that are added or selected count one by one, since the whole may have dims nobody knows; such a part
+    fits, too, if it has no such axis.
     """
-    laws: list[Law] = []
-    sdpa = "(= o (Sdpa q k v m s c g))"
+    select = "(= m (Where n x p))"
+    laws: list[Law] = [
+        ("mask-of", "(= o (Sdpa q k v m s c g))", "(masks m q k)"),
+        ("mask-sum", "(masks m q k) (sym-Add m n p)", "(masks n q k)"),
+        ("mask-condition", f"(masks m q k) {select}", "(masks n q k)"),
+        ("mask-then", f"(masks m q k) {select}", "(masks x q k)"),
+        ("mask-else", f"(masks m q k) {select}", "(masks p q k)"),
+        ("fits-within", "(within m z i j)", "(fits m z i j)"),
+    ]
     for axis, x, other in ((-4, "q", -4), (-3, "q", -3), (-2, "q", -2), (-1, "k", -2)):
-        # of the mask itself, and of each of two that are added, whose sum may have dims nobody knows
-        for tag, mask, part in (("", "m", ""), ("-part", "n", " (sym-Add m n p)")):
-            fact = f"(within {mask} {x} {axis} {other})"
-            mine, theirs = f"(dim {mask} {axis})", f"(dim {x} {other})"
-            laws += [
-                (f"within-{how}{tag}{axis}", f"{sdpa}{part} {condition}", fact)
-                for how, condition in (
-                    ("one", f"(= (DNum 1) {mine})"),
-                    ("same", f"(= d {mine}) (= d {theirs})"),
-                    ("symbols", f"(= (DSym a) {mine}) (= (DSym b) {theirs})"),
-                    ("symbol", f"(= (DSym a) {mine}) (= (DNum w) {theirs}) (> w 1)"),
-                    ("number", f"(= (DNum w) {mine}) (> w 1) (= (DSym b) {theirs})"),
-                )
-            ]
-        both = f"{sdpa} (= m (Add n p)) (within n {x} {axis} {other}) (within p {x} {axis} {other})"
-        laws.append((f"within-sum{axis}", both, f"(within m {x} {axis} {other})"))
+        mine, theirs = f"(dim m {axis})", f"(dim {x} {other})"
+        laws += [
+            (f"within-{how}{axis}", f"(masks m q k) {condition}", f"(within m {x} {axis} {other})")
+            for how, condition in (
+                ("one", f"(= (DNum 1) {mine})"),
+                ("same", f"(= d {mine}) (= d {theirs})"),
+                ("symbols", f"(= (DSym a) {mine}) (= (DSym b) {theirs})"),
+                ("symbol", f"(= (DSym a) {mine}) (= (DNum w) {theirs}) (> w 1)"),
+                ("number", f"(= (DNum w) {mine}) (> w 1) (= (DSym b) {theirs})"),
+            )
+        ]
+        place = f"z {axis} {other}"
+        laws += [
+            (f"fits-short{axis}", f"(masks m q k) (= r (rank m)) (< r {-axis})", f"(fits m {x} {axis} {other})"),
+            (
+                f"within-sum{axis}", f"(= m (Add n p)) (fits n {place}) (fits p {place}) (= r (rank m)) (>= r {-axis})",
+                f"(within m {place})",
+            ),
+            (
+                f"within-select{axis}", f"{select} (fits n {place}) (fits x {place}) (fits p {place}) (= r (rank m))"
+                f" (>= r {-axis})", f"(within m {place})",
+            ),
+        ]  # fmt: skip
     return laws
 
 
@@ -145,6 +163,17 @@ def _laws(op: Op) -> list[Law]:
     return laws
 
 
+def _where() -> Iterator[tuple[str, str]]:
+    """An axis of three operands is that of one, or of two alike, where the others are 1 or have no such axis."""
+    made = "(union (dim o i) d)"
+    for a, b, c in (("$0", "$1", "$2"), ("$1", "$2", "$0"), ("$2", "$0", "$1")):
+        yield f"(= (DNum d) (dim {a} i)) (> d 1)", "(union (dim o i) (DNum d))"
+        for unit_c in (f"(= (DNum 1) (dim {c} i))", f"(= q (rank {c})) (< i (- 0 q))"):
+            yield f"(= d (dim {a} i)) (= d (dim {b} i)) {unit_c}", made
+            for unit_b in (f"(= (DNum 1) (dim {b} i))", f"(= p (rank {b})) (< i (- 0 p))"):
+                yield f"(= d (dim {a} i)) {unit_b} {unit_c}", made
+
+
 #: Shape laws by name, as (body, action): `o` is the term, $0, $1, ... its operands.
 SHAPES: dict[str, list[tuple[str, str]]] = {
     "same": [
@@ -163,11 +192,8 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     ],
     "where": [
         ("(= r (rank $0)) (= p (rank $1)) (= q (rank $2))", "(set (rank o) (max r (max p q)))"),
-        (
-            "(= d (dim $0 i)) (= p (rank $1)) (= q (rank $2)) (< i (- 0 p)) (< i (- 0 q))",
-            "(union (dim o i) d)",
-        ),
-        ("(= d (dim $0 i)) (= v (fval $1)) (lowest $2)", "(union (dim o i) d)"),
+        *_where(),
+        *((f"(= d (dim $0 i)) {c}", "(union (dim o i) d)") for c in ("(fval $1) (lowest $2)", "(lowest $1) (fval $2)")),
     ],
     "matmul": [
         ("(= r (rank $0)) (= q (rank $1)) (>= r 2) (>= q 2)", "(set (rank o) (max r q))"),
@@ -251,6 +277,12 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= 1 $2) (= $1 (vec-of -1))", "(union (dim o -1) (DNum 1))"),
         ("(= 1 $2) (= $1 (vec-of -1)) (= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
     ],
+    "merged": [
+        ("", "(set (rank o) 3)"),
+        ("(= d (dim $0 i)) (> i -3)", "(union (dim o i) d)"),
+        ("(= d (dim o i)) (> i -3)", "(union (dim $0 i) d)"),
+        ("(= (DNum b) (dim $0 -4)) (= (DNum n) (dim $0 -3))", "(union (dim o -3) (DNum (* b n)))"),
+    ],
     "wide": [
         ("(= r (rank $0))", "(set (rank o) r)"),
         ("(= d (dim $0 i)) (!= i -1)", "(union (dim o i) d)"),
@@ -262,6 +294,11 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("", "(set (rank o) 4)"),
         ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
         ("(= d (dim $2 -1))", "(union (dim o -1) d)"),
+    ],
+    "attention3": [
+        ("", "(set (rank o) 3)"),
+        ("(= d (dim $0 i)) (< i -1)", "(union (dim o i) d)"),
+        ("(= (DNum d) (dim $2 -1)) (> $5 0)", "(union (dim o -1) (DNum (* $4 (/ d $5))))"),
     ],
     "mha": [
         ("", "(set (rank o) 3)"),

@@ -134,6 +134,11 @@ def real(value: float) -> Float:
     return Float("lit", (value,))
 
 
+def float_of(n: Int) -> Float:
+    """An integer as a number, for guards on the value of constants."""
+    return Float("to-f64", (n,))
+
+
 def is_const(c: Expr) -> Guard:
     """c is a true constant: an initializer nobody can override, or made of such."""
     return Guard(f"(const {c.text()})", lambda env: True, c.variables(), f"{c.text()} is a constant")
@@ -228,8 +233,8 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "apply", "arange",
-    "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "ints", "is_const", "le",
-    "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape",
+    "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of", "ints", "is_const",
+    "le", "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real", "reshape",
     "rule", "scalar", "select", "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor",
     "thin", "transpose", "unsqueeze", "variable", "visible", "within",
 ]  # fmt: skip

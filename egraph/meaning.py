@@ -21,16 +21,16 @@ from .saturate import Frozen, Row
 from .term import Env, Expr
 
 _SAME_TYPE = frozenset(
-    "Add Sub Mul Div Pow And Or Equal Less LessOrEqual Greater GreaterOrEqual Where MatMul Rope RopeT "
+    "Add Sub Mul Div Pow Max And Or Equal Less LessOrEqual Greater GreaterOrEqual Where MatMul Rope RopeT "
     "RMSNorm LayerNorm Scores Biased Sdpa".split()
 )
 _FLOAT = frozenset(
-    "Sqrt Reciprocal Cos Sin Tanh Exp Log Erf Sigmoid Softmax IsNaN RSqrt RNorm ErfPlus TanhPlus RMSNorm "
-    "LayerNorm Gelu FastGelu SafeSoftmax Sdpa".split()
+    "Sqrt Reciprocal Cos Sin Tanh Exp Log Erf Sigmoid Softmax IsNaN RSqrt RNorm ErfPlus Cubic TanhPlus "
+    "RMSNorm LayerNorm Gelu FastGelu QuickGelu SafeSoftmax Sdpa".split()
 )
 _BOOL = frozenset(("And", "Or", "Not"))
 #: Markers of attention, and how many of their operands are [B, N, S, H].
-_BNSH: Mapping[str, int] = MappingProxyType({"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1})
+_BNSH: Mapping[str, int] = MappingProxyType({"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1, "Merged": 1})
 #: What rules may assume of an attention.
 SAME_BATCH = "q, k and v of an attention have the same batch size, and its mask has that or 1"
 HEADS = "keys whose number of heads is not fixed have as many as the queries"
@@ -116,6 +116,8 @@ def _widened(x: Any) -> Any:
 
 def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
     group = tensors[1:] if op.name == "Where" else args[0] if op.name == "Concat" else tensors
+    if op.name in ("Sdpa", "OnnxAttention", "OnnxAttention3"):
+        group = [t for t in tensors if t.dtype != bool] if tensors[0].dtype != bool else tensors  # a mask may be
     if (op.name in _SAME_TYPE or op.name == "Concat") and len({x.dtype for x in group}) > 1:
         raise IllFormed(f"{op.name} of different element types")
     if op.name in _BOOL and tensors[0].dtype != bool:
@@ -147,6 +149,8 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
         n, kv, kv2 = (t.shape[-3] if t.ndim == 4 else 0 for t in tensors[:3])
         if kv != kv2 or not kv or n % kv:
             raise IllFormed("k and v have the same number of heads, which divides that of q")
+    if op.name == "OnnxAttention3" and any(t.ndim != 3 for t in tensors[:3]):
+        raise IllFormed("OnnxAttention3 takes operands of rank 3")
     if op.name == "OnnxAttention" and _widens(tensors[0], tensors[1], args[3]):
         raise IllFormed("a mask is broadcast to the scores")
     if op.name in ("Biased", "Sdpa") and any(m.ndim > 4 for m in tensors[_BNSH[op.name] :]):

@@ -220,7 +220,8 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     takers: dict[str, list[Rule]] = {}
     for rule in engine.rules:
         if rule.stage in FUSING and not rule.egglog:
-            for marker in sorted(n for n in rule.takes_and_makes()[0] if n in OPS and OPS[n].marker):
+            taken = {n for takes, _ in rule.takes_and_makes() for n in takes}
+            for marker in sorted(n for n in taken if n in OPS and OPS[n].marker):
                 takers.setdefault(marker, []).append(rule)
     used = {c for r in frozen.rows if OPS.get(r.op, _NONE).marker for c in r.children if c != r.cls}
     rows = {(r.cls, r.op) for r in frozen.rows if r.op in takers and r.op not in _COMMON}

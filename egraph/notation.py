@@ -136,7 +136,7 @@ class Notation:
 
 def _name(op: str) -> str:
     """Terms of one word in lower case."""
-    known = {"Concat": "cat", "DimT": "size", "ReduceMean": "mean", "ReduceSum": "sum"}
+    known = {"Concat": "cat", "DimT": "size", "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max"}
     return known.get(op, op.lower() if op[1:].islower() else op)
 
 

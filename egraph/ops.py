@@ -166,7 +166,9 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
 def biased(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, cap: float) -> np.ndarray:
     s = scores(q, k, scale)
     s = (cap * np.tanh(s / cap)).astype(s.dtype) if cap else s
-    return s if mask is None else np.asarray(s + mask)
+    if mask is None:
+        return s
+    return np.where(mask, s, np.asarray(-np.inf, s.dtype)) if mask.dtype == bool else np.asarray(s + mask)
 
 
 def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
@@ -188,6 +190,18 @@ def onnx_attention(
 ) -> np.ndarray:
     """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, as from a guarded softmax."""
     return sdpa(q, k, v, mask, scale, cap, 1)
+
+
+def onnx_attention_flat(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, heads: int, kv_heads: int, scale: float,
+    cap: float,
+) -> np.ndarray:  # fmt: skip
+    """The same on [B,S,N*H], [B,T,KV*H] and [B,T,KV*Hv]; returns [B,S,N*Hv]."""
+    split = [
+        t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3) for t, n in ((q, heads), (k, kv_heads), (v, kv_heads))
+    ]
+    out = onnx_attention(split[0], split[1], split[2], mask, scale, cap)
+    return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
 
 def ms_mha(
@@ -212,10 +226,11 @@ def ms_mha(
 
 def ms_gqa(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, past_key: np.ndarray, past_value: np.ndarray, seqlens: np.ndarray,
-    total: np.ndarray, cos: np.ndarray, sin: np.ndarray, ids: np.ndarray, bias: np.ndarray, q_weight: np.ndarray,
-    k_weight: np.ndarray, num_heads: int, kv_num_heads: int, scale: float, cap: float, pairs: int, eps: float,
+    total: np.ndarray, cos: np.ndarray, sin: np.ndarray, ids: np.ndarray, bias: np.ndarray,
+    q_weight: np.ndarray | None, k_weight: np.ndarray | None, num_heads: int, kv_num_heads: int, scale: float,
+    cap: float, pairs: int, eps: float,
 ) -> list[np.ndarray]:  # fmt: skip
-    """com.microsoft GroupQueryAttention, causal=0, growing past, with norms of q and k and the rotation inside.
+    """com.microsoft GroupQueryAttention, causal=0, growing past, with the rotation and maybe norms of q and k inside.
 
     q [B,S,N*H]; k, v [B,S,KV*H]; past [B,KV,P,H]; cos, sin [L,H/2] with L >= P+S; ids [B,S];
     bias [B or 1,N or 1,S,P+S]; weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
@@ -227,7 +242,10 @@ def ms_gqa(
         for t, n in ((q, num_heads), (k, kv_num_heads), (v, kv_num_heads))
     ]
     c, s = cos[ids][:, None], sin[ids][:, None]
-    turned = [rope(_rms_norm(t, w, eps), c, s, pairs) for t, w in ((heads[0], q_weight), (heads[1], k_weight))]
+    turned = [
+        rope(t if w is None else _rms_norm(t, w, eps), c, s, pairs)
+        for t, w in ((heads[0], q_weight), (heads[1], k_weight))
+    ]
     keys = np.concatenate([past_key, turned[1]], axis=2)
     values = np.concatenate([past_value, heads[2]], axis=2)
     out = sdpa(turned[0], keys, values, bias, scale, cap, 0)
@@ -271,6 +289,17 @@ def _fast_gelu(x: np.ndarray) -> np.ndarray:
 def _tanh_plus(x: np.ndarray) -> np.ndarray:
     y = x.astype(np.float64)
     return (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3))).astype(x.dtype)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    with np.errstate(over="ignore"):  # beyond what float16 holds: inf
+        return np.asarray(y + 0.044715 * y**3).astype(x.dtype)
+
+
+def _quick_gelu(x: np.ndarray, alpha: float) -> np.ndarray:
+    y = x.astype(np.float64)
+    return np.asarray(y * _sigmoid(alpha * y)).astype(x.dtype)
 
 
 def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -317,6 +346,7 @@ def _table() -> Mapping[str, Op]:
     op("Sub", "x y", _quiet(np.subtract), "broadcast")
     op("Div", "x y", _divide, "broadcast")
     op("Pow", "x y", _pow, "broadcast")
+    op("Max", "x y", np.maximum, "broadcast", commutative=True)
     op("And", "x y", np.logical_and, "broadcast", commutative=True)
     op("Or", "x y", np.logical_or, "broadcast", commutative=True)
     for name, f in {
@@ -330,6 +360,7 @@ def _table() -> Mapping[str, Op]:
     op("Softmax", "x axis:i64", _quiet(_softmax), "same")
     op("ReduceMean", "x axes:IV keep:i64", _mean, "reduce")
     op("ReduceSum", "x axes:IV keep:i64", _sum, "reduce")
+    op("ReduceMax", "x axes:IV keep:i64", lambda x, axes, keep: _kept(np.max(x, axis=axes), axes, keep), "reduce")
     # Layout.
     op("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose")
     op("Reshape", "x target", _reshape, "reshape")
@@ -363,6 +394,10 @@ def _table() -> Mapping[str, Op]:
         doc="scores, soft cap (0: none), mask added",
     )  # fmt: skip
     op("SafeSoftmax", "x guard:i64", safe_softmax, "same", marker=True, doc="softmax; guard 1: rows of NaN become 0")
+    op(
+        "Merged", "x", lambda x: x.reshape(-1, *x.shape[2:]), "merged", marker=True,
+        doc="batch and heads as one axis: [B,N,S,H] as [B*N,S,H]",
+    )  # fmt: skip
     op("RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), marker=True, doc="each head, times in a row")
     op(
         "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, marker=True,
@@ -372,17 +407,27 @@ def _table() -> Mapping[str, Op]:
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)
     op("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", marker=True)
     op("ErfPlus", "x", lambda x: (1 + _erf(x / np.sqrt(2.0))).astype(x.dtype), "same", marker=True)
+    op("Cubic", "x", _cubic, "same", marker=True)
     op("TanhPlus", "x", _tanh_plus, "same", marker=True)
     # Fused operators.
     op("RMSNorm", "x w eps:f64", _rms_norm, "same")
     op("LayerNorm", "x w b eps:f64", _layer_norm, "same")
     op("Gelu", "x", lambda x: (x.astype(np.float64) * (1 + _erf(x / np.sqrt(2.0))) / 2).astype(x.dtype), "same")
     op("FastGelu", "x", _fast_gelu, "same")
+    op("QuickGelu", "x alpha:f64", _quick_gelu, "same")
     op("OnnxAttention", "q k v mask scale:f64 cap:f64", onnx_attention, "sdpa")
+    op(
+        "OnnxAttention3", "q k v mask num_heads:i64 kv_num_heads:i64 scale:f64 cap:f64", onnx_attention_flat,
+        "attention3",
+    )  # fmt: skip
     op("MsMHA", "q k v mask num_heads:i64 scale:f64", ms_mha, "mha")
     op(
         "MsGQA", "q k v past_key past_value seqlens total cos sin ids bias q_weight k_weight num_heads:i64"
         " kv_num_heads:i64 scale:f64 cap:f64 pairs:i64 eps:f64", ms_gqa, out=NODE, dtype="",
+    )  # fmt: skip
+    op(
+        "MsGQARope", "q k v past_key past_value seqlens total cos sin ids bias num_heads:i64 kv_num_heads:i64 scale:f64"
+        " cap:f64 pairs:i64", lambda *a: ms_gqa(*(*a[:11], None, None, *a[11:], 0.0)), out=NODE, dtype="",
     )  # fmt: skip
     op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")

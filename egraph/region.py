@@ -65,8 +65,8 @@ class Regions:
         for c, r in choice.items():
             for child in r.children:
                 self._users.setdefault(child, []).append(c)
-        self._produced = [_heads(r)[1] for r in rules]
-        self._wanted = [_heads(r)[0] for r in rules]
+        self._readings = [_heads(r) for r in rules]
+        self._wanted = [frozenset[str]().union(*(takes for takes, _ in readings)) for readings in self._readings]
         self._regions: dict[int, Region] = {}
         self._by: dict[int, tuple[int, ...]] = {}
 
@@ -252,16 +252,17 @@ class Regions:
         ends = ends.union(*layout)
         while True:
             taken = ends.union(*(self._wanted[k] for k in matched))
-            kept = {k for k in matched if self._produced[k] <= taken}
+            kept = {k for k in matched if any(makes <= taken for _, makes in self._readings[k])}
             if kept == matched:
                 return kept
             matched = kept
 
 
-def _heads(rule: Rule) -> tuple[frozenset[str], frozenset[str]]:
-    """Terms a rule takes and terms it makes; leaves and lists aside."""
-    takes, makes = rule.takes_and_makes()
-    return takes - _LEAVES, makes - _LEAVES - takes - {"Cons", "DimT"}
+def _heads(rule: Rule) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """Terms each reading of a rule takes and terms it makes; leaves and lists aside."""
+    return [
+        (takes - _LEAVES, makes - _LEAVES - takes - {"Cons", "DimT"}) for takes, makes in rule.takes_and_makes()
+    ]
 
 
 __all__ = ["CONE_LIMIT", "Cone", "Region", "Regions"]

@@ -85,21 +85,24 @@ class Rule:
         ops = {e.op for s in self.sides for t in (s.lhs, s.rhs) for e in t.subterms()}
         return {o for o in (*ops, *self.declares) if o is not None and o.name not in OPS}
 
-    def takes_and_makes(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Names of the terms on the left and on the right of the law."""
+    def takes_and_makes(self) -> list[tuple[frozenset[str], frozenset[str]]]:
+        """Names of the terms on the left and on the right of the law, for each reading of it."""
         if self.egglog:
-            return heads(self.egglog, {*OPS, *(op.name for op in self.declares)})
-        left = frozenset(e.op.name for s in self.sides for e in s.lhs.subterms() if e.op is not None)
-        return left, frozenset(e.op.name for s in self.sides for e in s.rhs.subterms() if e.op is not None)
+            return [heads(self.egglog, {*OPS, *(op.name for op in self.declares)})]
+        return [(_names(s.lhs), _names(s.rhs)) for s in self.sides]
 
     def roots(self) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the outermost terms of both sides; none for a bare variable."""
         if self.egglog:
-            return self.takes_and_makes()
+            return self.takes_and_makes()[0]
         return (
             frozenset(s.lhs.op.name for s in self.sides if s.lhs.op is not None),
             frozenset(s.rhs.op.name for s in self.sides if s.rhs.op is not None),
         )
+
+
+def _names(e: Expr) -> frozenset[str]:
+    return frozenset(t.op.name for t in e.subterms() if t.op is not None)
 
 
 def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> str:

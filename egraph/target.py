@@ -21,13 +21,16 @@ _SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
         "LayerNorm": (("", "LayerNormalization"),),
         "Gelu": ((MS, "Gelu"), ("", "Gelu")),
         "FastGelu": ((MS, "FastGelu"),),
+        "QuickGelu": ((MS, "QuickGelu"),),
         "SliceC": (("", "Slice"),),
         "MsRope": ((MS, "RotaryEmbedding"),),
         "MsRope3": ((MS, "RotaryEmbedding"),),
         "OnnxRope": (("", "RotaryEmbedding"),),
         "MsMHA": ((MS, "MultiHeadAttention"),),
         "MsGQA": ((MS, "GroupQueryAttention+qk_norm"),),
+        "MsGQARope": ((MS, "GroupQueryAttention"),),
         "OnnxAttention": (("", "Attention"),),
+        "OnnxAttention3": (("", "Attention"),),
     }
 )
 

@@ -18,7 +18,7 @@ Env = Mapping[str, Any]
 _ARITH: Mapping[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "/": lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else a / b,
-    "%": lambda a, b: a % b, "min": min, "max": max, "abs": abs,
+    "%": lambda a, b: a % b, "min": min, "max": max, "abs": abs, "to-f64": float,
     "vec-of": lambda *a: tuple(a), "vec-get": lambda v, i: v[i], "vec-length": len, "DNum": lambda n: n,
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 Dim: TypeAlias = int | str
@@ -178,6 +179,10 @@ class Dims:
         """Whether ``a != b`` is certain."""
         return self.at_least(a, self.add(b, 1)) or self.at_least(b, self.add(a, 1))
 
+    def never_one(self, dim: Dim) -> bool:
+        """Whether ``dim`` is a multiple of a number above 1."""
+        return math.gcd(*self._of(dim).values()) > 1
+
     def feed(self, dim: str) -> None:
         """Record that ``dim`` is a size of an input a caller feeds."""
         self._fed.add(dim)
@@ -185,16 +190,16 @@ class Dims:
     def may_vanish(self, dim: Dim, count: Dim) -> bool:
         """Whether ``dim`` >= 0 may be 0 where no fed input and no tensor of ``count`` elements is empty."""
         factors = set.intersection(*map(set, self._of(count))) if isinstance(count, str) else set()
-        return not self._stays(dim, self._fed | factors)
+        return not self.stays(dim, self._fed | factors)
 
-    def _stays(self, dim: Dim, nonzero: set[str]) -> bool:
+    def stays(self, dim: Dim, nonzero: AbstractSet[str]) -> bool:
         """Whether ``dim`` >= 0 is at least 1 when everything in ``nonzero`` is."""
 
         def stays(atom: str) -> bool:
             if atom in nonzero:
                 return True
             function, arguments = self._calls.get(atom, ("", ()))
-            return function in ("broadcast", "min") and all(self._stays(each, nonzero) for each in arguments)
+            return function in ("broadcast", "min") and all(self.stays(each, nonzero) for each in arguments)
 
         return any(all(map(stays, monomial)) for monomial in self._of(dim))
 

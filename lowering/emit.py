@@ -18,7 +18,7 @@ from ..egraph.dtypes import NAMES
 
 MICROSOFT = "com.microsoft"
 #: Terms that need a newer opset than any model they may be chosen for, and which.
-NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23})
+NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23, "OnnxAttention3": 23})
 
 
 class Printer(Protocol):
@@ -127,9 +127,10 @@ def _rotary(domain: str) -> Emitter:
 
 
 def _attention(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-    scale, cap = attrs
+    *heads, scale, cap = attrs
     operands = ins if ins[3] is not None else ins[:3]
-    return p.node("Attention", operands, {"scale": scale, **({"softcap": cap} if cap else {})})
+    more = {"scale": scale, **({"softcap": cap} if cap else {})}
+    return p.node("Attention", operands, more | dict(zip(("q_num_heads", "kv_num_heads"), heads, strict=False)))
 
 
 def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
@@ -140,10 +141,10 @@ def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 
 
 def _gqa(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-    heads, groups, scale, cap, pairs, eps = attrs
-    operands = [*ins[:11], None, None, None, *ins[11:]]
-    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0}
-    more |= {"do_rotary": 1, "qk_norm_epsilon": eps}
+    heads, groups, scale, cap, pairs, *eps = attrs
+    operands = [*ins[:11], *([None, None, None, *ins[11:]] if eps else [])]
+    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0, "do_rotary": 1}
+    more |= {"qk_norm_epsilon": eps[0]} if eps else {}
     more |= {"rotary_interleaved": 1} if pairs else {}
     more |= {"softcap": cap} if cap else {}
     return p.node("GroupQueryAttention", operands, more, domain=MICROSOFT, outputs=3)
@@ -157,10 +158,14 @@ def _fast_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     return p.node("FastGelu", ins, domain=MICROSOFT)
 
 
+def _quick_gelu(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
+    return p.node("QuickGelu", ins, {"alpha": attrs[0]}, domain=MICROSOFT)
+
+
 def _table() -> Mapping[str, Emitter]:
     same = (
         "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less "
-        "LessOrEqual Greater GreaterOrEqual Where MatMul Reshape Expand Range"
+        "LessOrEqual Greater GreaterOrEqual Max Where MatMul Reshape Expand Range"
     ).split()  # fmt: skip
     table: dict[str, Emitter] = {name: _plain(name) for name in same}
     table.update({
@@ -169,12 +174,14 @@ def _table() -> Mapping[str, Emitter]:
         "Transpose": _transpose, "Slice": _slice, "SliceC": _slicec,
         "Unsqueeze": _axes_since("Unsqueeze", 13), "Squeeze": _axes_since("Squeeze", 13),
         "ReduceMean": _axes_since("ReduceMean", 18, keep=True), "ReduceSum": _axes_since("ReduceSum", 13, keep=True),
+        "ReduceMax": _axes_since("ReduceMax", 18, keep=True),
         "Shape": _shape,
         "FConst": lambda p, ins, attrs: p.scalar(attrs[0], attrs[1]),
         "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
         "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
         "RMSNorm": _norm, "LayerNorm": _layer_norm, "Gelu": _gelu, "FastGelu": _fast_gelu,
-        "OnnxAttention": _attention, "MsMHA": _mha, "MsGQA": _gqa,
+        "QuickGelu": _quick_gelu,
+        "OnnxAttention": _attention, "OnnxAttention3": _attention, "MsMHA": _mha, "MsGQA": _gqa, "MsGQARope": _gqa,
         "MsRope": _rotary(MICROSOFT), "MsRope3": _rotary(MICROSOFT), "OnnxRope": _rotary(""),
     })  # fmt: skip
     return MappingProxyType(table)
@@ -186,7 +193,9 @@ EMITTERS: Mapping[str, Emitter] = _table()
 #: Fused operators by the name they get in a file, for reports.
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",
-    "OnnxAttention": "Attention", "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention",
+    "QuickGelu": "QuickGelu",
+    "OnnxAttention": "Attention", "OnnxAttention3": "Attention",
+    "MsMHA": "MultiHeadAttention", "MsGQA": "GroupQueryAttention", "MsGQARope": "GroupQueryAttention",
     "MsRope": "RotaryEmbedding", "MsRope3": "RotaryEmbedding", "OnnxRope": "RotaryEmbedding",
 })  # fmt: skip
 

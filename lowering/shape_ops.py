@@ -165,6 +165,8 @@ def shared(node: Node, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, .
         if isinstance(size, int):
             node.proves.narrowed += [(each, size) for each in column if each != size and each != 1]
         node.proves.equal += [(each, size) for each in column if dims.is_cut(each, size)]
+        whole = [each for each in column if dims.never_one(each)]  # such axes never stretch
+        node.proves.equal += [(each, whole[0]) for each in whole if each != whole[0]]
         sizes.append(size)
     return tuple(sizes[::-1])
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -61,11 +62,13 @@ class Shapes:
         self,
         facts: Mapping[ir.Value, ValueFacts],
         sources: Mapping[str, tuple[ir.Value, int]],
+        whole: AbstractSet[str],
         readable: Mapping[str, str],
         dims: Dims,
     ) -> None:
         self._facts = facts
         self._dims = dims
+        self._whole = whole
         self.sources = dict(sources)
         self.readable = dict(readable)
 
@@ -78,6 +81,13 @@ class Shapes:
     def symbols(self, dim: Dim) -> frozenset[str]:
         """The symbols a size or element is built from."""
         return frozenset(self._dims.symbols(dim))
+
+    def positive(self, dim: Dim) -> bool:
+        """Whether a size or element is at least 1 wherever no integer or boolean graph input is empty.
+
+        Floating inputs may be: a cache of the past is, in the first step.
+        """
+        return self._dims.nonnegative(dim) and self._dims.stays(dim, self._whole)
 
     def evaluate(self, dim: Dim, values: Mapping[str, int]) -> int:
         """The number a size or element is for these values of its symbols.
@@ -347,11 +357,13 @@ class Inference:
             for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
                 facts.setdefault(value, UNKNOWN)
         sources: dict[str, tuple[ir.Value, int]] = {}
+        whole: set[str] = set()
         for value in self._model.graph.inputs:
             for axis, size in enumerate(facts[value].dims or ()):
                 if self._dims.is_symbol(size):
                     sources.setdefault(str(size), (value, axis))
-        return Shapes(facts, sources, self._readable, self._dims)
+                    whole.update([str(size)] if facts[value].dtype in DISCRETE else [])
+        return Shapes(facts, sources, whole, self._readable, self._dims)
 
 
 GRAPH_TYPES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})

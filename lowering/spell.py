@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from .einsum import product
 from .shapes import Shapes, ValueFacts
 
 Spelling = tuple[Any, ...] | ir.Value
@@ -154,7 +155,7 @@ def _reshape(r: Read) -> Spelling | None:
     target = r.ints(1)
     if (known := _to_known_dims(r)) is not None:
         return known
-    if r.int("allowzero", 0) and (target is None or 0 in target):
+    if r.int("allowzero", 0) and not all(e == -1 or r.shapes.positive(e) for e in r.facts(1).elems or (0,)):
         return None
     return ("Reshape", r.x(), r.x(1) if target is None else ("Ints", target))
 
@@ -349,6 +350,51 @@ def _gelu(r: Read) -> Spelling | None:
     return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
 
 
+def _attention(r: Read) -> Spelling | None:
+    """ONNX Attention-23 on [B,N,S,H] without a past. The mask is boolean: of a row it hides, operator and term
+    both make 0.
+    """
+    shapes = [r.dims(i) for i in range(3)]
+    q, k, v = shapes
+    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {4} or not isinstance(q[-1], int):
+        return None
+    beyond = any(r.value(i) is not None for i in range(4, len(r.node.inputs)))
+    if beyond or r.int("is_causal", 0) or r.node.attributes.get("softmax_precision") or not r.only_first_output():
+        return None
+    mask: Spelling = ("Absent",)
+    if r.value(3) is not None:
+        fits = (r.dims(3) or ())[-2:] == (q[-2], k[-2])  # a shorter one would be padded in opset 24
+        if r.facts(3).dtype != ir.DataType.BOOL or not fits:
+            return None
+        mask = r.x(3)
+    scale = r.float("scale", 0.0) or float(q[-1]) ** -0.5
+    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 1)
+
+
+def _rotary(r: Read) -> Spelling | None:
+    """ONNX RotaryEmbedding-23 on [B,N,S,H] with rows of cos and sin."""
+    shapes = [r.dims(i) for i in range(3)]
+    if r.value(3) is not None or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
+        return None
+    return ("RopeT", r.x(), r.x(1), r.x(2), r.int("interleaved", 0), 0, r.int("rotary_embedding_dim", 0))
+
+
+def _einsum(r: Read) -> Spelling | None:
+    if len(r.node.inputs) != 2 or None in r.node.inputs:
+        return None
+    equation = r.node.attributes["equation"].as_string()
+    spelled: Spelling | None = product(equation, r.x(), r.x(1), [r.dims(), r.dims(1)])
+    return spelled
+
+
+def _max(r: Read) -> Spelling | None:
+    return ("Max", r.x(), r.x(1)) if len(r.node.inputs) == 2 else None
+
+
+def _quick_gelu(r: Read) -> Spelling:
+    return ("QuickGelu", r.x(), r.float("alpha", 1.702))
+
+
 def _one_input(term: str) -> Callable[[Read], Spelling | None]:
     return lambda r: (term, r.x()) if len(r.node.inputs) == 1 else None
 
@@ -366,9 +412,12 @@ def _table() -> Mapping[tuple[str, str], Entry]:
     ).split()  # fmt: skip
     table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
     table.update({
-        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast),
+        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Max"): Entry(_max),
+        ("", "Einsum"): Entry(_einsum, both=True),
+        ("", "Attention"): Entry(_attention, both=True), ("", "RotaryEmbedding"): Entry(_rotary, both=True),
         ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
         ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
+        ("", "ReduceMax"): Entry(_reduce(18)),
         ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),
         ("", "Flatten"): Entry(_to_known_dims, both=True),
         ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True),
@@ -380,6 +429,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         ("", "SimplifiedLayerNormalization"): Entry(_rms_norm, both=True),
         ("", "Gelu"): Entry(_gelu, both=True), ("com.microsoft", "Gelu"): Entry(_one_input("Gelu"), both=True),
         ("com.microsoft", "FastGelu"): Entry(_one_input("FastGelu"), both=True),
+        ("com.microsoft", "QuickGelu"): Entry(_quick_gelu, both=True),
     })  # fmt: skip
     return MappingProxyType(table)
 

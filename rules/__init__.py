@@ -9,10 +9,12 @@ from . import (
     activation,
     arithmetic,
     attention,
+    attention_layout,
     attention_targets,
     cast,
     gqa,
     layout,
+    merged,
     norm,
     rope_targets,
     rotary,
@@ -28,7 +30,7 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
 #: Rotary position embeddings, normalisation and activations as fused operators.
 FUSION: tuple[Rule, ...] = _rules(
-    rotary, rope_targets, norm, activation, attention, attention_targets, gqa
+    rotary, rope_targets, norm, activation, attention_layout, attention, merged, attention_targets, gqa
 )
 #: Everything: the default.
 ALL: tuple[Rule, ...] = ALGEBRA + FUSION

@@ -1,4 +1,7 @@
-"""Activations. Gelu: Hendrycks & Gimpel (arXiv 1606.08415); ONNX Gelu-20."""
+"""Activations. Gelu and its approximations with tanh and sigmoid: Hendrycks & Gimpel (arXiv 1606.08415); ONNX Gelu-20.
+
+`erf_plus(x)` is 1 + erf(x / sqrt(2)); `cubic(x)` is x + 0.044715 x^3, `tanh_plus(x)` 1 + tanh(sqrt(2/pi) cubic(x)).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from ..egraph.dtypes import FLOAT16
 from ..egraph.lang import (
     Float,
     Guard,
+    Int,
     Sides,
     Tensor,
     call,
@@ -42,6 +46,25 @@ def erf_plus(x: Tensor) -> Tensor:
     return tensor("ErfPlus", x)
 
 
+def cubic(x: Tensor) -> Tensor:
+    return tensor("Cubic", x)
+
+
+def tanh_plus(x: Tensor) -> Tensor:
+    return tensor("TanhPlus", x)
+
+
+# ------------------------------------------------------------------------------------------------------------ erf and 1
+
+
+@rule(stage="marker", expand=dict(tanh=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.3")])
+def gate_halves(x: Tensor, c: Tensor, t: Int, tanh: int) -> Sides:
+    """erf(x) * 0.5 + 0.5 = (erf(x) + 1) * 0.5; the same for tanh"""
+    f = tensor("Tanh" if tanh else "Erf", x)
+    one = call("FConst", real(1.0), t)
+    return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), t)])
+
+
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
     holds=[dict(x="b h", c="=1.4142135623730951", o="=1"), _halved(dict(x="b h", c="=1.4142135623730951", o="=1"))],
@@ -68,122 +91,102 @@ def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -
     return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5, half), *_one(o, x, k, 1.0)])
 
 
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
-)  # fmt: skip
-def gelu_last(x: Tensor, c: Tensor, k: int) -> Sides:
-    """(x * erf_plus(x)) * 0.5 = Gelu(x)"""
-    return Sides(x * erf_plus(x) * c, call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=2"),
-    refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")],
-)  # fmt: skip
-def gelu_halved(x: Tensor, c: Tensor, k: int) -> Sides:
-    """(x * erf_plus(x)) / 2 = Gelu(x)"""
-    return Sides((x * erf_plus(x)) / c, call("Gelu", x), when=[*_one(c, x, k, 2.0), supported("Gelu", x)])
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
-)  # fmt: skip
-def gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
-    """(0.5 * x) * erf_plus(x) = Gelu(x)"""
-    return Sides((x * c) * erf_plus(x), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
-)  # fmt: skip
-def gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x * (0.5 * erf_plus(x)) = Gelu(x)"""
-    return Sides(x * (c * erf_plus(x)), call("Gelu", x), when=[*_one(c, x, k, 0.5), supported("Gelu", x)])
-
-
-# ------------------------------------------------------------------------------------------------------- tanh-GELU
-
-
-def tanh_plus(x: Tensor) -> Tensor:
-    return tensor("TanhPlus", x)
+# ------------------------------------------------------------------------------------------------------- tanh and 1
 
 
 _CUBE, _ROOT = 0.044715, 0.7978845608028654  # sqrt(2 / pi)
-_TANH = dict(x="b h", c="=0.7978845608028654", d="=0.044715", o="=1")
-_NEAR = [dict(c="=0.798"), dict(d="=0.04472")]  # in float16, not in float32
-_FAR = [dict(c="=0.7"), dict(d="=0.04")]
-
-
-def _inexact(sample: dict[str, str]) -> list[dict[str, str]]:
-    return [*({**sample, **s} for s in _NEAR + _FAR), *(_halved({**sample, **s}) for s in _FAR)]
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
-    holds=[dict(_TANH, t="=3"), _halved(dict(_TANH, t="=3"))],
-    refuse=[dict(_TANH, t="=3", c="=0.7981"), dict(_TANH, t="=3", d="=0.044725"),
-            *_inexact(dict(_TANH, t="=3")), dict(_TANH, t="=2"),
-            dict(_TANH, t="=3", o="=2"), dict(_TANH, t="=3:1 1 1"), dict(_TANH, t="=3", c="=0.7978845608028654:1 1 1"),
-            dict(_TANH, t="=3", d="=0.044715:1 1 1"), dict(_TANH, t="=3", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b h", c="=3"), dict(x="b h", c="=3:1")],
+    refuse=[dict(x="b h", c="=2"), dict(x="b h", c="=3:1 1 1")],
 )  # fmt: skip
-def tanh_plus_pow(
-    x: Tensor, c: Tensor, d: Tensor, t: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int
-) -> Sides:  # fmt: skip
-    """1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half)]
-    when += [*_one(t, x, k, 3.0), *_one(o, x, k, 1.0)]
-    return Sides(call("Tanh", c * (x + d * call("Pow", x, t))) + o, tanh_plus(x), when=when)
+def cube_pow(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** 3 = x * x * x"""
+    return Sides(call("Pow", x, c), x * x * x, when=_one(c, x, k, 3.0))
+
+
+_CUBIC = dict(x="b h", d="=0.044715")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), half=(0, 1)),
+    holds=[_CUBIC, _halved(_CUBIC)],
+    refuse=[dict(_CUBIC, d="=0.04472"), dict(_CUBIC, d="=0.04"), _halved(dict(_CUBIC, d="=0.04")),
+            dict(_CUBIC, d="=0.044725"), dict(_CUBIC, d="=0.044715:1 1 1")],
+)  # fmt: skip
+def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, half: int) -> Sides:
+    """x + 0.044715 * (x*x*x) = x + 0.044715*x*x*x = cubic(x)"""
+    cube = d * x * x * x if inner else d * (x * x * x)
+    return Sides(x + cube, cubic(x), when=_about(d, x, k, v, _CUBE, half))
+
+
+_FACTORED = dict(x="b h", c="", d="=0.044715", o="=1")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_FACTORED, _halved(_FACTORED)],
+    refuse=[dict(_FACTORED, d="=0.04472"), dict(_FACTORED, d="=0.04"), _halved(dict(_FACTORED, d="=0.04")),
+            dict(_FACTORED, d="=0.044725"), dict(_FACTORED, o="=2"),
+            dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1")],
+)  # fmt: skip
+def cubic_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+    """(x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
+    when = [*_about(d, x, k, v, _CUBE, half), *_one(o, x, k, 1.0)]
+    return Sides((x * c) * (o + d * x * x), cubic(x) * c, when=when)
+
+
+_TANH = dict(x="b h", c="=0.7978845608028654", o="=1")
 
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TANH, _halved(_TANH)],
-    refuse=[dict(_TANH, c="=0.7981"), dict(_TANH, d="=0.044725"),
-            *_inexact(_TANH), dict(_TANH, o="=2"),
-            dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+    refuse=[dict(_TANH, c="=0.7981"), dict(_TANH, c="=0.798"), dict(_TANH, c="=0.7"), _halved(dict(_TANH, c="=0.7")),
+            dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, o="=1:1 1 1")],
 )  # fmt: skip
-def tanh_plus_mul(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
-    """1 + tanh(sqrt(2/pi) * (x + 0.044715 * (x*x*x))) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half), *_one(o, x, k, 1.0)]
-    return Sides(call("Tanh", c * (x + d * (x * x * x))) + o, tanh_plus(x), when=when)
+def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+    """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
+    when = [*_about(c, x, k, v, _ROOT, half), *_one(o, x, k, 1.0)]
+    return Sides(call("Tanh", c * cubic(x)) + o, tanh_plus(x), when=when)
+
+
+# -------------------------------------------------------------------------------------------------------------- fused
+
+
+def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, Guard]:
+    """The factor that makes twice a Gelu of x, the fused operator, and what says that the target has it."""
+    name = "FastGelu" if tanh else "Gelu"
+    return tanh_plus(x) if tanh else erf_plus(x), tensor(name, x), supported(name, x)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TANH, _halved(_TANH)],
-    refuse=[dict(_TANH, c="=0.7981"), dict(_TANH, d="=0.044725"),
-            *_inexact(_TANH), dict(_TANH, o="=2"),
-            dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, d="=0.044715:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2), k=(0, 1)),
+    holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
 )  # fmt: skip
-def tanh_plus_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
-    """1 + tanh(sqrt(2/pi) * x * (1 + 0.044715 * x * x)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT, half), *_about(d, x, k, w, _CUBE, half), *_one(o, x, k, 1.0)]
-    return Sides(call("Tanh", (x * c) * (o + (d * x) * x)) + o, tanh_plus(x), when=when)
+def gelu(x: Tensor, c: Tensor, tanh: int, order: int, k: int) -> Sides:
+    """x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x)"""
+    gate, fused, legal = _gate(x, tanh)
+    product = (x * c * gate, x * gate * c, x * (c * gate))[order]
+    return Sides(product, fused, when=[*_one(c, x, k, 0.5), legal])
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), k=(0, 1)),
+    holds=dict(x="b h", c="=2"), refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")],
 )  # fmt: skip
-def fast_gelu_first(x: Tensor, c: Tensor, k: int) -> Sides:
-    """(0.5 * x) * tanh_plus(x) = FastGelu(x)"""
-    return Sides((x * c) * tanh_plus(x), call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
+def gelu_halved(x: Tensor, c: Tensor, tanh: int, k: int) -> Sides:
+    """(x * erf_plus(x)) / 2 = Gelu(x); with tanh_plus(x): FastGelu(x)"""
+    gate, fused, legal = _gate(x, tanh)
+    return Sides((x * gate) / c, fused, when=[*_one(c, x, k, 2.0), legal])
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b h", c="=1.702"), dict(x="b h", c="=3")],
+    refuse=[dict(x="b h", c="h"), dict(x="b h", c="=1.702:1 1 1")],
 )  # fmt: skip
-def fast_gelu_last(x: Tensor, c: Tensor, k: int) -> Sides:
-    """(x * tanh_plus(x)) * 0.5 = FastGelu(x)"""
-    return Sides(x * tanh_plus(x) * c, call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)), holds=dict(x="b h", c="=0.5"),
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
-)  # fmt: skip
-def fast_gelu_inner(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x * (0.5 * tanh_plus(x)) = FastGelu(x)"""
-    return Sides(x * (c * tanh_plus(x)), call("FastGelu", x), when=[*_one(c, x, k, 0.5), supported("FastGelu", x)])
+def quick_gelu(x: Tensor, c: Tensor, alpha: Float, k: int) -> Sides:
+    """x * sigmoid(alpha * x) = QuickGelu(x, alpha)"""
+    when = [eq(scalar(c), alpha), *thin(c, x, k), supported("QuickGelu", x)]
+    return Sides(x * tensor("Sigmoid", x * c), call("QuickGelu", x, alpha), when=when)

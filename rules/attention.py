@@ -7,13 +7,13 @@ ONNX Attention-23.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
-    SWAP,
     Float,
     Guard,
     Int,
-    Ints,
     Sides,
     Tensor,
     call,
@@ -21,7 +21,6 @@ from ..egraph.lang import (
     dim,
     dtype,
     eq,
-    ints,
     le,
     lowest,
     lt,
@@ -29,7 +28,6 @@ from ..egraph.lang import (
     num,
     rank,
     real,
-    reshape,
     rule,
     scalar,
     symbolic,
@@ -38,8 +36,10 @@ from ..egraph.lang import (
     transpose,
     unsqueeze,
 )
+from ..egraph.term import Expr
 
-_KT = (0, 1, 3, 2)
+KT = (0, 1, 3, 2)
+SMALL_SCORES = "attention scores stay well below 1e8 in magnitude"
 ROWS_VISIBLE = (
     "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
 )
@@ -69,87 +69,23 @@ def absent() -> Tensor:
     return tensor("Absent")
 
 
-def _scalar(c: Tensor, x: Tensor, k: int) -> list[Guard]:
-    return [eq(scalar(c), Float("var", ("cv",))), *thin(c, x, k)]
-
-
 def _value(c: Tensor, v: Float) -> list[Guard]:
     """c is a constant of value v that does not widen scores."""
     return [eq(scalar(c), v), le(rank(c), 4)]
 
 
-_WIDER = "=0.5:1 1 1 1 1"
+def _changes(v: Float) -> list[Guard]:
+    """Scaling by 1 gives the very term scaled, which must not be replaced."""
+    return [ne(v, real(1.0))]
+
+
+def _sized(m: Tensor) -> list[tuple[Expr, Expr]]:
+    """Makes the last dims of a new mask exist, known or not."""
+    return [(dim(m, a), dim(m, a)) for a in (-1, -2)]
+
+
+WIDER = "=0.5:1 1 1 1 1"
 _QK = dict(q="b n s h", k="b n t h")
-
-
-# ------------------------------------------------------------------------------------------------------- layouts of K^T
-
-
-@rule(holds=dict(x="b t n h"))
-def transpose_k(x: Tensor) -> Sides:
-    """transpose(x, 0231) = transpose(transpose(x, 0213), 0132)"""
-    return Sides(transpose(x, (0, 2, 3, 1)), transpose(transpose(x, SWAP), _KT))
-
-
-@rule(
-    holds=dict(x="B n T h", u="ints B*n T h", w="ints B n h T", B=(2, 3), T=(5, 7)),
-    refuse=[dict(x="2 3 t h", u="ints 6 t h", w="ints 3 2 h t"), dict(x="b n 2 3", u="ints b*n 3 2", w="ints b n 2 3"),
-            dict(x="2 1 3 5", u="ints 3 2 5", w="ints 2 1 5 3"), dict(x="2 1 3 5", u="ints 5 3 2", w="ints 2 1 5 3"),
-            dict(x="2 3 5 7", u="ints 6 5 7", w="ints 7 3 2 5"), dict(x="2 3 5 7", u="ints 6 5 7", w="ints 5 3 7 2"),
-            dict(x="2 1 3 5 7", u="ints 6 5 7", w="ints 2 3 7 5"),
-            dict(x="2 3 5 7", u="ints 6 5 7", w="ints 1 2 3 7 5")],
-)  # fmt: skip
-def transpose_k_3d(x: Tensor, u: Tensor, w: Tensor) -> Sides:
-    """reshape(transpose(reshape(x, [B*N, T, H]), 021), [B, N, H, T]) = transpose(x, 0132)"""
-    flat = tensor("Reshape", x, u)
-    back = tensor("Reshape", transpose(flat, (0, 2, 1)), w)
-    shapes = [eq(rank(x), 4), eq(rank(back), 4), eq(dim(flat, -1), dim(x, -1)), eq(dim(flat, -2), dim(x, -2))]
-    sizes = [eq(dim(back, -3), dim(x, -3)), eq(dim(back, -2), dim(x, -1)), eq(dim(back, -1), dim(x, -2))]
-    return Sides(back, transpose(x, _KT), when=[*shapes, *sizes])  # the batch size is what remains
-
-
-@rule(
-    holds=dict(y="b t n*h", u="ints b*n t h", w="ints b n h t"),
-    refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 2 3 7 5"), dict(y="2 3 5 7", u="ints 15 2 7", w="ints 5 3 2 7"),
-            dict(y="2 3 5 7", u="ints 6 7 5", w="ints 10 1 3 7"), dict(y="2 3 5 7", u="ints 6 7 5", w="ints 1 2 3 5 7"),
-            dict(y="2 0 15", u="ints 6 -1 5", w="ints 2 3 5 -1")],
-)  # fmt: skip
-def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t: Int) -> Sides:
-    """reshape(transpose(reshape(y, [B*N, T, H]), 021), [B, N, H, T]) = transpose(reshape(y, [B, N, T, H]), 0132)"""
-    flat = tensor("Reshape", y, u)
-    back = tensor("Reshape", transpose(flat, (0, 2, 1)), w)
-    sizes = [eq(dim(back, -4 + i), num(v)) for i, v in enumerate((b, n, h, t))] + [eq(rank(back), 4)]
-    rows = [eq(dim(flat, -1), num(h)), eq(dim(flat, -2), num(t)), lt(0, b * n * h * t)]  # 0 would copy a size of y
-    return Sides(back, transpose(reshape(y, ints(b, n, t, h)), _KT), when=[*sizes, *rows])
-
-
-@rule(
-    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)),
-    refuse=[dict(x="b n t h", c="t", p=(0, 1, 3, 2)), dict(x="b n t h", c=_WIDER, p=(0, 1, 3, 2))],
-)  # fmt: skip
-def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
-    """transpose(x, p) * c = transpose(x * c, p)   for a scalar c"""
-    return Sides(transpose(x, p) * c, transpose(x * c, p), when=_scalar(c, x, k))
-
-
-@rule(
-    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)),
-    refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3)), dict(x="b s n h", c=_WIDER, p=(0, 1, 3, 4, 2))],
-)  # fmt: skip
-def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
-    """transpose(x * c, p) = transpose(x, p) * c   for a scalar c"""
-    return Sides(transpose(x * c, p), transpose(x, p) * c, when=_scalar(c, x, k))
-
-
-@rule(
-    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
-    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=_WIDER, t="ints b s 2 4"),
-            dict(x="2 3 8", c="=0.5:1 1 1", t="ints 6 8"), dict(x="2 3 8", c="=0.5:1 1 1 1", t="ints 0 2 3 8")],
-)  # fmt: skip
-def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
-    """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""
-    scaled = tensor("Reshape", x * c, t)
-    return Sides(scaled, call("Reshape", x, t) * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
 
 
 # ----------------------------------------------------------------------------------------------------------- the scores
@@ -158,40 +94,43 @@ def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
 @rule(stage="marker", contract="exact", holds=dict(q="b n s h", k="b n t h"), refuse=[])
 def scores_matmul(q: Tensor, k: Tensor) -> Sides:
     """q @ transpose(k, 0132) = scores(q, k, 1)"""
-    return Sides(q @ transpose(k, _KT), scores(q, k, real(1.0)), when=[eq(rank(q), 4)])
+    return Sides(q @ transpose(k, KT), scores(q, k, real(1.0)), when=[eq(rank(q), 4)])
 
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0)],
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
 )  # fmt: skip
 def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q * c, k, s) = scores(q, k, s * c)"""
-    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=[eq(scalar(c), v), eq(rank(q), 4)], replaces=True)
+    when = [eq(scalar(c), v), eq(rank(q), 4), *_changes(v)]
+    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=when, replaces=True)
 
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0)],
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
 )  # fmt: skip
 def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k * c, s) = scores(q, k, s * c)"""
-    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=[eq(scalar(c), v), eq(rank(k), 4)], replaces=True)
+    when = [eq(scalar(c), v), eq(rank(k), 4), *_changes(v)]
+    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=when, replaces=True)
 
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0)],
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
+            dict(_QK, c="=1", s=2.0)],
 )  # fmt: skip
 def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q / c, k, s) = scores(q, k, s / c)"""
-    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0))]
+    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0)), *_changes(v)]
     return Sides(scores(q / c, k, s), scores(q, k, s / v), when=when, replaces=True)
 
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=_WIDER, s=2.0)],
+    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0)],
 )  # fmt: skip
 def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k, s) * c = scores(q, k, s * c)"""
@@ -200,7 +139,7 @@ def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=_WIDER, s=2.0), dict(_QK, c="=0", s=2.0)],
+    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0), dict(_QK, c="=0", s=2.0)],
 )  # fmt: skip
 def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
     """scores(q, k, s) / c = scores(q, k, s / c)"""
@@ -245,31 +184,105 @@ def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
 def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
     """biased(q, k, m) + p = biased(q, k, m + p)"""
     both = m + p
-    states = [(dim(both, a), dim(both, a)) for a in (-1, -2)]  # makes them exist, known or not
     when = [le(rank(m), 4), le(rank(p), 4)]
-    return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=states)
+    return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=_sized(both))
 
 
-_LOW = dict(_QK, w="b 1 s t:bool", n="=-3e38", s=0.5, c=0.0)
+_LOW: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-3e38", s=0.5, c=0.0)
+_LOW_REFUSES = [dict(_LOW, n="=-5"), dict(_LOW, n="=-3e38:1 1 1 1 1"), dict(_LOW, w="1 1 1 s t:bool"),
+                dict(_LOW, q="b n s h:float64", k="b n t h:float64", n="=-3e38:float64")]  # fmt: skip
+
+
+def _selected(w: Tensor, x: Tensor, n: Tensor, masks: int) -> Tensor:
+    """masks = 0: w says what is seen; 1: what is hidden."""
+    return tensor("Where", w, n, x) if masks else tensor("Where", w, x, n)
+
+
+def _masked(w: Tensor, n: Tensor) -> list[Guard]:
+    return [le(rank(n), 4), le(rank(w), 4), eq(dtype(n), FLOAT32)]
 
 
 @rule(
-    stage="fuse", contract="finite", holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)],
-    refuse=[dict(_LOW, n="=-5"), dict(_LOW, n="=-3e38:1 1 1 1 1"), dict(_LOW, w="1 1 1 s t:bool"),
-            dict(_LOW, q="b n s h:float64", k="b n t h:float64", n="=-3e38:float64")],
+    stage="fuse", contract="finite", expand=dict(j=(0, 1)), holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)],
+    refuse=_LOW_REFUSES,
 )  # fmt: skip
-def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor) -> Sides:
+def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j: int) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero = tensor("FConst", real(0.0), FLOAT32)
-    lhs = tensor("Where", w, biased(q, k, absent(), s, c), n)
-    when = [lowest(n), le(rank(n), 4), le(rank(w), 4), eq(dtype(n), FLOAT32)]
-    return Sides(lhs, biased(q, k, call("Where", w, zero, n), s, c), when=when)
+    lhs = _selected(w, biased(q, k, absent(), s, c), n, j)
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), s, c), when=[lowest(n), *_masked(w, n)])
+
+
+@rule(
+    stage="fuse", contract="finite", expand=dict(j=(0, 1)),
+    holds=[dict(_LOW, m="b 1 s t"), dict(_LOW, w="s t:bool", m="b n 1 t", c=3.0)],
+    refuse=[*(dict(r, m="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, m="absent"),
+            dict(_LOW_REFUSES[3], m="b 1 s t:float64")],
+)  # fmt: skip
+def mask_where_biased(
+    w: Tensor, q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float, n: Tensor, j: int
+) -> Sides:  # fmt: skip
+    """where(w, scores + m, lowest) = scores + where(w, m, lowest)"""
+    mask = _selected(w, m, n, j)
+    when = [lowest(n), *_masked(w, n), le(rank(m), 4)]
+    lhs, rhs = _selected(w, biased(q, k, m, s, c), n, j), biased(q, k, mask, s, c)
+    return Sides(lhs, rhs, when=when, states=_sized(mask))
+
+
+_BIG = dict(_LOW, n="=-1e9")
+
+
+@rule(
+    stage="fuse", contract="finite", expand=dict(j=(0, 1)), assumes=[SMALL_SCORES, ROWS_VISIBLE],
+    holds=[_BIG, dict(_BIG, w="s t:bool", c=3.0)],
+    refuse=[dict(_BIG, n="=-1e4"), dict(_BIG, n="=-3e38"), dict(_BIG, n="=-1e9:1 1 1 1 1"),
+            dict(_BIG, w="1 1 1 s t:bool"), dict(_BIG, q="b n s h:float64", k="b n t h:float64", n="=-1e9:float64")],
+)  # fmt: skip
+def mask_where_big(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, v: Float, j: int) -> Sides:
+    """where(w, scores, -1e9) = scores + where(w, 0, -1e9)   up to what a softmax can tell"""
+    zero = tensor("FConst", real(0.0), FLOAT32)
+    lhs = _selected(w, biased(q, k, absent(), s, c), n, j)
+    when = [eq(scalar(n), v), lt(real(-1e30), v), lt(v, real(-0.99e8)), *_masked(w, n)]
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), s, c), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=[dict(_QK, m="b 1 s t", d="=4", s=0.5), dict(_QK, m="s t", d="=0.5", s=0.5)],
+    refuse=[dict(_QK, m="absent", d="=4", s=0.5), dict(_QK, m="b 1 s t", d="t", s=0.5),
+            dict(_QK, m="b 1 s t", d="=4:1 1 1 1 1", s=0.5), dict(_QK, m="b 1 s t", d="=0", s=0.5)],
+)  # fmt: skip
+def biased_scaled(q: Tensor, k: Tensor, m: Tensor, d: Tensor, s: Float, v: Float, j: int) -> Sides:
+    """biased(q, k, m, s) * d = biased(q, k, m * d, s * d),   and / d"""
+    plain = biased(q, k, m, s, real(0.0))
+    when = [*_value(d, v), le(rank(m), 4), ne(v, real(0.0))]
+    if j:
+        return Sides(plain / d, biased(q, k, m / d, s / v, real(0.0)), when=when)
+    return Sides(plain * d, biased(q, k, m * d, s * v, real(0.0)), when=when)
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b n s t"))
 def softmax_last(x: Tensor) -> Sides:
     """softmax(x, -1) = soft(x)"""
     return Sides(call("Softmax", x, -1), soft(x, 0))
+
+
+def _shifted(x: Tensor) -> Tensor:
+    return x - tensor("ReduceMax", x, (-1,), 1)
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
+def softmax_shifted(x: Tensor) -> Sides:
+    """softmax(x - max(x)) = softmax(x)   along the last axis"""
+    return Sides(call("Softmax", _shifted(x), -1), call("Softmax", x, -1))
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
+def softmax_written(x: Tensor) -> Sides:
+    """e / sum(e) = softmax(x)   with e = exp(x - max(x)), along the last axis"""
+    e = call("Exp", _shifted(x))
+    written: Tensor = e / tensor("ReduceSum", e, (-1,), 1)
+    return Sides(written, call("Softmax", x, -1))
 
 
 @rule(
@@ -282,6 +295,16 @@ def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
     p = soft(x, 0)
     when = [eq(scalar(z), real(0.0)), *thin(z, x, k)]  # or -0.0
     return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=when)
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE],
+    holds=[dict(x="b n s t", n="=-3e38", g=0), dict(x="b n s t", n="=-3e38:1", g=1)],
+    refuse=[dict(x="b n s t", n="=-5", g=0), dict(x="t", n="=-3e38:1 1", g=0)],
+)  # fmt: skip
+def softmax_floored(x: Tensor, n: Tensor, g: Int) -> Sides:
+    """soft(max(x, lowest)) = soft(x)"""
+    return Sides(soft(call("Max", x, n), g), soft(x, g), when=[lowest(n), le(rank(n), rank(x))])
 
 
 @rule(
@@ -299,12 +322,14 @@ _QKV = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=_QKV,
-    refuse=[dict(_QKV, k="b 1 t h"), dict(_QKV, v="b 1 t d"), dict(_QKV, q="b 1 s h"), dict(_QKV, v="t d")],
+    stage="fuse", contract="reassociated", expand=dict(one=(0, 1)), holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d")],
+    refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
+            dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
+            dict(_QKV, k="b 1 t h", v="t d")],
 )  # fmt: skip
-def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
-    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)"""
-    heads = [eq(dim(q, -3), dim(k, -3)), eq(dim(q, -3), dim(v, -3)), eq(rank(v), 4)]
+def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, one: int) -> Sides:
+    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of as many heads as q, or of one"""
+    heads = [eq(dim(x, -3), num(1) if one else dim(q, -3)) for x in (k, v)] + [eq(rank(v), 4)]
     return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..egraph.dtypes import BOOL
 from ..egraph.lang import (
     SWAP,
     Float,
@@ -50,9 +51,10 @@ def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
     return [eq(dim(q, -4), dim(k, -4)), eq(dim(q, -4), dim(v, -4))]
 
 
-def _fits(q: Tensor, k: Tensor, m: Tensor) -> list[Guard]:
+def _fits(q: Tensor, k: Tensor, m: Tensor, *, floating: bool = False) -> list[Guard]:
+    same = [eq(dtype(m), dtype(q))] if floating else []
     exact = [eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]  # within asks for an axis -4
-    return [*exact, within(m, -4, q, -4), within(m, -3, q, -3)]
+    return [*same, *exact, within(m, -4, q, -4), within(m, -3, q, -3)]
 
 
 _PLAIN: dict[str, Any] = dict(q="b n s h", k="b n t h", v="b n t d", s=0.5)
@@ -91,18 +93,20 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 
 
 @rule(
-    stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2)),
+    stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2), known=(0, 1)),
     holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1"), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
            dict(_FULL, k="b n 7 h", v="b n 7 d", m="b 1 s 1")],
     refuse=[_FULL, dict(_FULL, m="absent"), dict(_FULL, q="b n 1 h", m="b 1 5 t"),
             dict(_FULL, k="b n 1 h", v="b n 5 d", m="b 1 s 5")],
 )  # fmt: skip
-def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int) -> Sides:
-    """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)"""
+def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int, known: int) -> Sides:
+    """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)   with sizes of inputs, or else those of q and k"""
     rows, columns = dim(q, -2), dim(k, -2)
-    full = tensor("Expand", m, concat([ints(1, 1), concat([size(rows), size(columns)])]))
+    sizes = [size(rows), size(columns)] if known else [tensor("Shape", x, -2, -1) for x in (q, k)]
+    full = tensor("Expand", m, concat([ints(1, 1), concat(sizes)]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
-    when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2), size_known(rows), size_known(columns)]
+    when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2)]
+    when += [size_known(rows), size_known(columns)] if known else []
     states = [(dim(full, -2), rows), (dim(full, -1), columns)]
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, full, s, c, g), when=when, states=states)
 
@@ -111,50 +115,85 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
 
 
 _ONE = dict(m="1 1 s t")  # whatever the batch
-
-
-@rule(
-    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
-    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}],
-    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), dict(_FULL, s=-0.5)],
-)  # fmt: skip
-def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
-    """sdpa(q, k, v, m) = ONNX Attention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q)]
-    return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
-
-
-_SINGLE = dict(q="1 1 3 h", k="1 1 5 h", v="1 1 5 d")
-_CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5, c=0.0, g=0)
-
-
-@rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1)),
-    holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
-    refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
-            *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
-            *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
-)  # fmt: skip
-def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
-    """sdpa(q, k, v, m) = ONNX Attention, for a constant mask that leaves every row a key"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), lt(real(0.0), s), supported("OnnxAttention", q), visible(m)]
-    return Sides(sdpa(q, k, v, m, s, c, g), call("OnnxAttention", q, k, v, m, s, c), when=when)
-
-
-@rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1)),
-    holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
-    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), dict(_PLAIN, s=-0.5, c=0.0, g=0)],
-)  # fmt: skip
-def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int) -> Sides:
-    """sdpa(q, k, v) = ONNX Attention without a mask"""
-    when = [*_batch(q, k, v, j), lt(real(0.0), s), supported("OnnxAttention", q)]
-    return Sides(sdpa(q, k, v, absent(), s, c, g), call("OnnxAttention", q, k, v, absent(), s, c), when=when)
+_GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
 
 
 def _flat(x: Tensor, n: Int, h: Int) -> Tensor:
     """[B,N,S,H] as [B,S,N*H]."""
     return reshape(transpose(x, SWAP), ints(0, 0, n * h))
+
+
+def _onnx(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, r: int) -> Tensor:
+    """ONNX Attention as BNSH; r = 3: its operands and result are [B,S,N*H]."""
+    if r == 4:
+        return tensor("OnnxAttention", q, k, v, m, s, c)
+    n, kv, h, d = (Int("var", (name,)) for name in ("n", "kv", "h", "d"))
+    out = tensor("OnnxAttention3", _flat(q, n, h), _flat(k, kv, h), _flat(v, kv, d), m, n, kv, s, c)
+    return transpose(reshape(out, ints(0, 0, n, d)), SWAP)
+
+
+def _onnx_legal(q: Tensor, k: Tensor, v: Tensor, s: Float, r: int) -> list[Guard]:
+    known = {"n": dim(q, -3), "kv": dim(k, -3), "h": dim(q, -1), "d": dim(v, -1)} if r == 3 else {}
+    sizes = [eq(size, num(Int("var", (name,)))) for name, size in known.items()]
+    return [*sizes, lt(real(0.0), s), supported("OnnxAttention3" if r == 3 else "OnnxAttention", q)]
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
+    expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED}],
+    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), dict(_FULL, s=-0.5)],
+)  # fmt: skip
+def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int, r: int) -> Sides:
+    """sdpa(q, k, v, m) = ONNX Attention"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r)]
+    return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
+
+
+_SINGLE = dict(q="1 1 3 h", k="1 1 5 h", v="1 1 5 d")
+_BOOL = dict(_MASKED, m="b 1 s t:bool", c=0.0)
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool"}],
+    refuse=[dict(_BOOL, m="b 1 s t"), dict(_BOOL, s=-0.5), dict(_BOOL, m="b 1 1 t:bool"), dict(_BOOL, m="b 1 s 1:bool"),
+            *_other_batch(dict(_BOOL, m="1 1 s t:bool")),
+            *({**_BOOL, **_SINGLE, "m": f"{m}:bool"} for m in ("5 1 3 5", "1 5 3 5"))],
+)  # fmt: skip
+def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, j: int, r: int) -> Sides:
+    """sdpa(q, k, v, m), guarded = ONNX Attention, for a boolean mask: both give 0 for an empty row"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(dtype(m), BOOL)]
+    return Sides(sdpa(q, k, v, m, s, c, 1), _onnx(q, k, v, m, s, c, r), when=when)
+
+
+_CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5, c=0.0, g=0)
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
+    refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
+            *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
+            *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
+)  # fmt: skip
+def onnx_attention_visible(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int, r: int
+) -> Sides:
+    """sdpa(q, k, v, m) = ONNX Attention, for a mask that leaves every row a key"""
+    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m)]
+    return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)),
+    holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
+    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), dict(_PLAIN, s=-0.5, c=0.0, g=0)],
+)  # fmt: skip
+def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int, r: int) -> Sides:
+    """sdpa(q, k, v) = ONNX Attention without a mask"""
+    when = [*_batch(q, k, v, j), *_onnx_legal(q, k, v, s, r)]
+    return Sides(sdpa(q, k, v, absent(), s, c, g), _onnx(q, k, v, absent(), s, c, r), when=when)
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
@@ -171,7 +210,6 @@ def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
-_GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
 _UNFIXED: dict[str, Any] = dict(q="b 6 s h", k="b K t h", v="b K t h", K=(6, 1))
 
 
@@ -182,11 +220,12 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}, {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED)],
+    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED),
+            dict(_MASKED, m="b 1 s t:bool")],
 )  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    when = [*_batch(q, k, v, j), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
@@ -197,7 +236,8 @@ _F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE},
            {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64}],
+    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64},
+            dict(_MASKED, m="b 1 s t:bool")],
 )  # fmt: skip
 def ms_mha_guarded(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int
@@ -205,7 +245,8 @@ def ms_mha_guarded(
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
     out = _mha(q, k, v, m, s, n, h, d, r)
     guarded = tensor("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_equal_heads(q, k, v, n, h, d, r), eq(dtype(q), 1), ne(s, real(0.0))]
+    when = [*_batch(q, k, v, j), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r)]
+    when += [eq(dtype(q), 1), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 
 

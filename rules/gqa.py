@@ -26,6 +26,7 @@ from ..egraph.lang import (
     ints,
     num,
     rank,
+    real,
     reshape,
     rule,
     size,
@@ -40,12 +41,6 @@ from ..egraph.lang import (
 from ..egraph.meaning import MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, sdpa
 from .rope_targets import expanded, rows
-
-
-def _turned(x: Tensor, w: Tensor, c: Tensor, d: Tensor, p: Int, e: Float) -> Tensor:
-    """[B,S,N,H] normalised and rotated, as [B,N,S,H]."""
-    normed = tensor("RMSNorm", x, w, e)
-    return rows(transpose(normed, SWAP), c, d, p, 0, 0)
 
 
 def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
@@ -65,6 +60,34 @@ _LONG = dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", c="b 3 8", d="b 3 8", m="
 _SMALL = dict(x="b 1 4 8", y="b 1 2 8", v="b 1 2 8", a="b 2 3 8", z="b 2 3 8", c="b 1 4", d="b 1 4", w="8", u="8")
 
 
+def _step(
+    x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
+    g: Int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
+) -> Sides:  # fmt: skip
+    """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k."""
+    n, k, h = (Int("var", (name,)) for name in ("n", "k", "h"))
+    queries, news = (tensor("RMSNorm", t, w, e) for t, w in zip((x, y), weights, strict=True)) if weights else (x, y)
+    query, new = (rows(transpose(t, SWAP), c, d, p, 0, 0) for t in (queries, news))
+    keys, values = concat([a, new], -2), concat([z, transpose(v, SWAP)], -2)
+    total = size(dim(keys, -2))
+    one = size(dim(x, -4))
+    flat = [reshape(t, ints(0, 0, i * h * 2)) for t, i in ((x, n), (y, k), (v, k))]
+    seqlens = cast(call("Expand", total - ints(1), one), INT32)
+    ids = unsqueeze(call("Range", call("Int0", 0), squeeze(one, -1), call("Int0", 1)), -1)
+    operands = [*flat, a, z, seqlens, cast(squeeze(total, -1), INT32), _cache(x, c, total), _cache(x, d, total), ids, m]
+    op = "MsGQA" if weights else "MsGQARope"
+    node = call(op, *operands, *(weights or ()), n, k, s, cap, p, *([e] if weights else []))
+    out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), SWAP)
+    when = [
+        eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
+        eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
+        eq(rank(m), 4), eq(dim(m, -2), num(1)), eq(dim(m, -1), dim(keys, -2)),
+        supported(op, x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
+    ]  # fmt: skip
+    cached = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
+    return Sides(sdpa(query, keys, values, m, s, cap, g), out, when=when, states=cached)
+
+
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
     holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}],
@@ -73,25 +96,25 @@ _SMALL = dict(x="b 1 4 8", y="b 1 2 8", v="b 1 2 8", a="b 2 3 8", z="b 2 3 8", c
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
-    e: Float, s: Float, cap: Float, g: Int, p: Int, n: Int, k: Int, h: Int,
+    e: Float, s: Float, cap: Float, g: Int, p: Int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    keys, values = concat([a, _turned(y, u, c, d, p, e)], -2), concat([z, transpose(v, SWAP)], -2)
-    total = size(dim(keys, -2))
-    one = size(dim(x, -4))
-    flat = [reshape(t, ints(0, 0, i * h * 2)) for t, i in ((x, n), (y, k), (v, k))]
-    seqlens = cast(call("Expand", total - ints(1), one), INT32)
-    ids = unsqueeze(call("Range", call("Int0", 0), squeeze(one, -1), call("Int0", 1)), -1)
-    node = call(
-        "MsGQA", *flat, a, z, seqlens, cast(squeeze(total, -1), INT32),
-        _cache(x, c, total), _cache(x, d, total), ids, m, w, u, n, k, s, cap, p, e,
-    )  # fmt: skip
-    out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), SWAP)
-    when = [
-        eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
-        eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
-        eq(rank(m), 4), eq(dim(m, -2), num(1)), eq(dim(m, -1), dim(keys, -2)),
-        supported("MsGQA", x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
-    ]  # fmt: skip
-    cached = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
-    return Sides(sdpa(_turned(x, w, c, d, p, e), keys, values, m, s, cap, g), out, when=when, states=cached)
+    return _step(x, y, v, a, z, c, d, m, s, cap, g, p, (w, u), e)
+
+
+_PLAIN = {name: text for name, text in _STEP.items() if name not in ("w", "u", "e")}
+_SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u")}
+
+
+@rule(
+    stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
+    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN}],
+    refuse=[{**_PLAIN, **_LONG}, {**_PLAIN, **_SMALLER}, dict(_PLAIN, v="b 1 2 32", z="b 2 3 32"),
+            dict(_PLAIN, m="b 1 3 4"), dict(_PLAIN, m="b 1 1 1"), dict(_PLAIN, m="1 1 4")],
+)  # fmt: skip
+def gqa_decode_plain(
+    x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
+    g: Int, p: Int,
+) -> Sides:  # fmt: skip
+    """sdpa(rope(x), cat(past, rope(y)), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
+    return _step(x, y, v, a, z, c, d, m, s, cap, g, p, None, real(0.0))

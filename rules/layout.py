@@ -38,7 +38,7 @@ def transpose_transpose(x: Tensor, p: Ints, q: Ints, n: int) -> Sides:
 @rule(expand=dict(n=(2, 3, 4, 5, 6)), holds=dict(x="b n s h"))
 def transpose_nothing(x: Tensor, n: int) -> Sides:
     """transpose(x, 0123..) = x"""
-    return Sides(transpose(x, tuple(range(n))), x)
+    return Sides(transpose(x, tuple(range(n))), x, replaces=True)  # no model has it, and each would make others
 
 
 @rule(holds=dict(x="b s h", a=-3))
@@ -60,6 +60,31 @@ def unsqueeze_squeeze(x: Tensor, a: Int) -> Sides:
 def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
     same = reshape(x, t)
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
+    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
+
+
+@rule(
+    expand=dict(n=(1, 2, 3, 4, 5)),
+    holds=[dict(x="b s n*h", t="ints b s n h", u="ints 0 0 n*h"), dict(x="b", t="ints b 1", u="ints 0")],
+    refuse=[dict(x="2 3 5", t="ints 6 5", u="ints 3 2 5"), dict(x="2 15", t="ints 6 5", u="ints 2 3 5"),
+            dict(x="2 3 5 7", t="ints 6 35", u="ints 3 2 5 7"), dict(x="2 3 5 7 1", t="ints 6 35", u="ints 3 2 5 7 1")],
+)  # fmt: skip
+def reshape_back(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
+    """reshape(reshape(x, t), u) = x   for u that gives the shape of x"""
+    back = reshape(reshape(x, t), u)
+    sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
+    return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
+
+
+@rule(
+    expand=dict(n=(1, 2, 3, 4, 5)),
+    holds=[dict(x="b s 1", t="ints b s 1", a=-1), dict(x="1 b s", t="ints 1 b s", a=-3)],
+    refuse=[dict(x="b s 1", t="ints 1 b s", a=-1), dict(x="1 b", t="ints b", a=-2)],
+)  # fmt: skip
+def reshape_squeeze(x: Tensor, t: Tensor, a: Int, n: int) -> Sides:
+    """reshape(squeeze(x, a), shape of x) = x"""
+    same = reshape(squeeze(x, a), t)
     sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 

@@ -18,10 +18,14 @@ from ..egraph.lang import (
     dim,
     dtype,
     eq,
+    float_of,
+    ints,
+    num,
     rank,
     real,
     rule,
     scalar,
+    squeeze,
     supported,
     tensor,
     thin,
@@ -54,6 +58,11 @@ def reciprocal(x: Tensor) -> Tensor:
     return tensor("Reciprocal", x)
 
 
+def filled(value: float, t: Int, h: Int) -> Tensor:
+    """The constant vector of h equal numbers of element type t."""
+    return tensor("Expand", call("FConst", real(value), t), ints(h))
+
+
 # ------------------------------------------------------------------------------------------------ the inverse of a root
 
 
@@ -81,6 +90,26 @@ def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
 def rsqrt_pow(x: Tensor, c: Tensor, k: int) -> Sides:
     """x ** -0.5 = rsqrt(x)"""
     return Sides(call("Pow", x, c), rsqrt(x), when=[eq(scalar(c), real(-0.5)), *thin(c, x, k)])
+
+
+# ------------------------------------------------------------------------------------------------------------ the mean
+
+
+@rule(holds=dict(x="b s h"))
+def mean_squeezed(x: Tensor) -> Sides:
+    """mean(x) without its axis = squeeze(mean(x), -1)"""
+    return Sides(tensor("ReduceMean", x, _LAST, 0), squeeze(mean(x), -1))
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=[dict(x="b s h", c="=2", h=2), dict(x="b 3", c="=3:1", h=3)],
+    expand=dict(k=(0, 1)),
+    refuse=[dict(x="b s h", c="=3", h=2), dict(x="b s h", c="=2:1 1 1 1", h=2)],
+)  # fmt: skip
+def mean_sum(x: Tensor, c: Tensor, h: Int, k: int) -> Sides:
+    """sum(x) / n = mean(x)   for a last axis of n"""
+    total = tensor("ReduceSum", x, _LAST, 1)
+    return Sides(total / c, mean(x), when=[eq(dim(x, -1), num(h)), eq(scalar(c), float_of(h)), *thin(c, x, k)])
 
 
 # ----------------------------------------------------------------------------------------------------------- rnorm, RMS
@@ -117,6 +146,27 @@ def rnorm_div(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
 
 
 @rule(
+    stage="fuse", contract="reassociated", expand=dict(form=(0, 1, 2), k=(0, 1)),
+    holds=[dict(x="b s h", w="h", e="=1e-6"), dict(x="h", w="b s 1", e="=1e-6:1")],
+    refuse=[dict(x="b s h", w="h", e="b s 1")],
+)  # fmt: skip
+def rnorm_weighted(x: Tensor, w: Tensor, e: Tensor, eps: Float, form: int, k: int) -> Sides:
+    """(x * w) * rsqrt(mean(x*x) + eps) = (x * w) / sqrt(mean(x*x) + eps) = x * (w * rsqrt(..)) = rnorm(x, eps) * w"""
+    square = mean(x * x) + e
+    product = ((x * w) * rsqrt(square), (x * w) / sqrt(square), x * (w * rsqrt(square)))[form]
+    return Sides(product, rnorm(x, eps) * w, when=[eq(scalar(e), eps), *thin(e, x, k)])
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, BFLOAT16)),
+    holds=dict(x="b s h:float16", eps=1e-5), refuse=[dict(x="b s h", eps=1e-5)],
+)  # fmt: skip
+def rnorm_wide(x: Tensor, eps: Float, t: int) -> Sides:
+    """cast(rnorm(cast(x, f32), eps), type of x) = rnorm(x, eps), which computes in f32 itself"""
+    return Sides(cast(rnorm(cast(x, FLOAT32), eps), t), rnorm(x, eps), when=[eq(dtype(x), t)])
+
+
+@rule(
     stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", eps=1e-5),
     refuse=[dict(x="b s 1", w="h", eps=1e-5), dict(x="b s h", w="1", eps=1e-5), dict(x="h", w="b h", eps=1e-5)],
 )  # fmt: skip
@@ -126,16 +176,11 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
     return Sides(rnorm(x, eps) * w, call("RMSNorm", x, w, eps), when=when)
 
 
-@rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b s h:float16", w="h:float16", t=10, eps=1e-5),
-    refuse=[dict(x="b s h:float16", w="h:float64", t=11, eps=1e-5),
-            dict(x="b s 1:float16", w="h:float16", t=10, eps=1e-5),
-            dict(x="h:float16", w="b h:float16", t=10, eps=1e-5)],
-)  # fmt: skip
-def rms_norm_wide(x: Tensor, w: Tensor, t: Int, eps: Float) -> Sides:
-    """cast(rnorm(cast(x, f32), eps), type of x) * w = RMSNormalization(x, w, eps), which computes in f32 itself"""
-    when = [eq(t, dtype(x)), eq(dtype(w), t), eq(rank(w), 1), eq(dim(w, -1), dim(x, -1)), supported("RMSNorm", x)]
-    return Sides(cast(rnorm(cast(x, FLOAT32), eps), t) * w, call("RMSNorm", x, w, eps), when=when)
+@rule(stage="fuse", contract="reassociated", holds=[dict(x="b s h", eps=1e-5), dict(x="b s h:float16", eps=1e-5)])
+def rms_norm_plain(x: Tensor, h: Int, t: Int, eps: Float) -> Sides:
+    """rnorm(x, eps) = RMSNormalization(x, ones, eps)"""
+    when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("RMSNorm", x)]
+    return Sides(rnorm(x, eps), call("RMSNorm", x, filled(1.0, t, h), eps), when=when)
 
 
 # --------------------------------------------------------------------------------------------------- LayerNormalization
@@ -159,3 +204,13 @@ def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
     """RMSNormalization(centre(x), w, eps) + b = LayerNormalization(x, w, b, eps)"""
     when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x)), supported("LayerNorm", x)]
     return Sides(call("RMSNorm", centre(x), w, eps) + b, call("LayerNorm", x, w, b, eps), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b h:float16", w="h:float16", eps=1e-5)],
+)  # fmt: skip
+def layer_norm_plain(x: Tensor, w: Tensor, h: Int, t: Int, eps: Float) -> Sides:
+    """RMSNormalization(centre(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
+    when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("LayerNorm", x)]
+    return Sides(call("RMSNorm", centre(x), w, eps), call("LayerNorm", x, w, filled(0.0, t, h), eps), when=when)

@@ -79,6 +79,8 @@ def rms_model(layers: int = 1, weight: int = HIDDEN) -> onnx.ModelProto:
 
 
 CHAIN = ("square-pow", "rnorm-div", "rms-norm")
+#: Fuses what is left of a norm whose weight does not fit.
+PLAIN = ("rms-norm-plain",)
 
 
 # ------------------------------------------------------------------------------------------------ derivations
@@ -107,12 +109,13 @@ def test_only_fused_nodes_are_explained() -> None:
 
 def test_removing_any_rule_of_a_derivation_leaves_the_graph_unfused() -> None:
     for name in CHAIN:
-        assert not saturate_and_extract(rms_model(), disable=[name]).report.fused
+        assert not saturate_and_extract(rms_model(), disable=[name, *PLAIN]).report.fused
     assert not saturate_and_extract(rms_model(), rules=[]).report.fused
 
 
 # ------------------------------------------------------------------------------------------------ near misses
 
+GELU = "gelu (x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x))"
 RMS = "rms-norm (rnorm(x, eps) * w = RMSNormalization(x, w, eps))"
 
 
@@ -154,7 +157,7 @@ def variable_eps() -> onnx.ModelProto:
         ),
         (
             gelu_model(half=0.4),
-            "/Mul_1 (Gelu): gelu-last ((x * erf_plus(x)) * 0.5 = Gelu(x)) needs value(c) = 0.5: c is",
+            f"/Mul_1 (Gelu): {GELU} needs value(c) = 0.5: c is",
         ),
         (
             gelu_model(1.5),
@@ -163,7 +166,7 @@ def variable_eps() -> onnx.ModelProto:
     ],
 )
 def test_a_near_miss_names_the_guard_and_the_values(model: onnx.ModelProto, reason: str) -> None:
-    result = saturate_and_extract(model)
+    result = saturate_and_extract(model, disable=PLAIN)
     assert not result.report.fused
     assert result.report.missed == []
     (line,) = result.near_misses()
@@ -182,7 +185,7 @@ def test_where_the_structure_differs_the_deepest_marker_is_named() -> None:
     model = gelu_model()
     model.graph.node[3].input[0] = "e"
     (line,) = saturate_and_extract(model).near_misses()
-    assert line.startswith("/Add: got as far as ErfPlus, and none of these matched: gelu-last (")
+    assert line.startswith("/Add: got as far as ErfPlus, and none of these matched: gelu (")
 
 
 def test_what_fuses_is_no_near_miss() -> None:
@@ -197,7 +200,7 @@ def test_an_operator_that_costs_more_is_said_to() -> None:
         def cost(self, work: Work) -> int:
             return 10**12 if work.op == "RMSNorm" else 1
 
-    (line,) = saturate_and_extract(rms_model(), cost=Dear()).near_misses()
+    (line,) = saturate_and_extract(rms_model(), cost=Dear(), disable=PLAIN).near_misses()
     assert line == "/0/Mul: RMSNormalization would be equal, but the graph costs less without it"
 
 

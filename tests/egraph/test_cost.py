@@ -105,6 +105,9 @@ def tanh_gelu(dtype: str, seq: int, width: int) -> list[Work]:
 
 
 def attention(op: str, dtype: str, heads: int, kv: int, size: int, seq: int, past: int) -> Work:
+    if op == "OnnxAttention" and not past:
+        q, k = tensor(dtype, 1, heads, seq, size), tensor(dtype, 1, kv, seq, size)
+        return work(op, [q, k, k, tensor(dtype, 1, 1, seq, seq)], q)
     q, k = tensor(dtype, 1, seq, heads * size), tensor(dtype, 1, seq, kv * size)
     present = tensor(dtype, 1, kv, past + seq, size)
     outs = [q, present, present] if past else [q]
@@ -355,6 +358,8 @@ def test_skip_layer_norm_ratio_is_near_the_measured_one(seq: int, ratio: float) 
         ("OnnxAttention", "float32", 16, 128, 0, 0.81),
         ("OnnxAttention", "float32", 8, 1, 512, 0.46),
         ("OnnxAttention", "float16", 8, 128, 0, 1.19),
+        ("OnnxAttention3", "float32", 16, 128, 0, 0.81),
+        ("OnnxAttention3", "float16", 8, 128, 0, 2.10),
     ],
 )
 def test_attention_ratio_is_near_the_measured_one(
@@ -367,7 +372,7 @@ def test_attention_ratio_is_near_the_measured_one(
 
 
 def test_every_attention_op_has_its_ratios() -> None:
-    grouped = itertools.product(("MsGQA", "OnnxAttention"), (False, True), (False, True))
+    grouped = itertools.product(("MsGQA", "OnnxAttention", "OnnxAttention3"), (False, True), (False, True))
     assert set(ATTENTION) == {*grouped, ("MsMHA", False, False), ("MsMHA", True, False)}
 
 

@@ -170,9 +170,12 @@ def _erf_plus(env: Env, x: Tensor) -> Expr:
     return tensor("Erf", x * _number(0.5**0.5, x, env)) + _number(1, x, env)
 
 
+def _cubic(env: Env, x: Tensor) -> Tensor:
+    return x + _number(0.044715, x, env) * (x * (x * x))
+
+
 def _tanh_plus(env: Env, x: Tensor) -> Expr:
-    inner = x + _number(0.044715, x, env) * (x * (x * x))
-    return call("Tanh", inner * _number((2 / np.pi) ** 0.5, x, env)) + _number(1, x, env)
+    return call("Tanh", _cubic(env, x) * _number((2 / np.pi) ** 0.5, x, env)) + _number(1, x, env)
 
 
 def _scores(env: Env, q: Tensor, k: Tensor, s: Expr) -> Expr:
@@ -203,15 +206,19 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
     groups = _shape(q, env)[1] // _shape(k, env)[1]
     if groups > 1:
         k, v = call("RepeatKV", k, groups), call("RepeatKV", v, groups)
+    if m.head != "Absent" and m.value(env).dtype == bool:
+        m = call("Where", m, _number(0, q, env), _number(-np.inf, q, env))
     return tensor("SafeSoftmax", call("Biased", q, k, m, s, cap), guard) @ v
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
-    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm, "ErfPlus": _erf_plus,
-    "TanhPlus": _tanh_plus, "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
+    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
+    "ErfPlus": _erf_plus, "Cubic": _cubic, "TanhPlus": _tanh_plus,
+    "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,
     "Cell": lambda env, x, i, a: call("Gather", x, call("Int0", i), a),
     "Stack": lambda env, x, y, a: concat([unsqueeze(x, a), unsqueeze(y, a)], a),
+    "Merged": lambda env, x: reshape(x, ints(-1, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),
     "DimT": lambda env, d: ints(int(d.value(env))),

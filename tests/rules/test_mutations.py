@@ -22,6 +22,7 @@ _TYPED = "operands of one operator have one element type: said for terms whose t
 REDUNDANT: dict[str, str] = {
     "transpose-transpose-without (vec-length ?) = n": "either of the two lengths tells the rank of x",
     "reshape-nothing-without (dim (Reshape x t) -?) = *": _COUNT,
+    "reshape-squeeze-without (dim (Reshape (Squeeze x a) t) -?) = *": _COUNT,
     "wide-repeat-without (rank x) = n": "the ranks of both reshaped values tell it",
     "wide-repeat-without (rank (Expand *": _COUNT,
     "wide-repeat-without (dim (Expand *) -2) = *": _COUNT,
@@ -40,7 +41,8 @@ REDUNDANT: dict[str, str] = {
 #: Changes, as patterns over ids, that leave the law true; and why.
 EQUIVALENT: dict[str, str] = {
     "ms-rope*-rows-the next axis*": "axes 0 and -1 of a vector are the same",
-    "gqa-decode-the next axis": "axes 0 and -1 of a vector are the same",
+    "gqa-decode*-the next axis": "axes 0 and -1 of a vector are the same",
+    "merged-plus-each-the next axis": "the new axis of size 1 may stand on either side of the merged one",
     "ms-mha-guarded-another number": "which rows are NaN does not depend on the scale",
 }
 

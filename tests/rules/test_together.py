@@ -224,13 +224,15 @@ def disagreements(frozen: Frozen, made: Build, which: int) -> Iterator[str]:
             or any(isinstance(d, int) and d != n for d, n in zip(shape, first.shape, strict=True))
         ):
             yield f"{found[0].row}: the facts say {shape}, it is {first.shape}"
+    # A constant may be rounded to the narrowest type, and counts as the number it was rounded from.
+    rounding = max([1e-5, *(float(np.finfo(v.dtype).eps) for v in leaves.values() if v.dtype == np.float16)])
     for found in evaluate_classes(frozen, leaves, wide=True).values():
         first = found[0].value
         if not isinstance(first, np.ndarray):
             continue
         for v in found[1:]:
             scale = np.abs(first[np.isfinite(first)]).max(initial=1.0) if first.dtype.kind == "f" else 0.0
-            if not np.allclose(v.value, first, rtol=0, atol=1e-5 * scale, equal_nan=True):
+            if not np.allclose(v.value, first, rtol=0, atol=rounding * scale, equal_nan=True):
                 yield f"{found[0].row} and {v.row} differ by {np.nanmax(np.abs(v.value - first))}"
 
 

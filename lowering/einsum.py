@@ -1,0 +1,40 @@
+"""Einsum of two matrices, or of stacks of them, as transposes around a MatMul."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...] | None]) -> Any:
+    """The spelling of an Einsum of x and y, or None where one MatMul does not do it.
+
+    Every letter stands once in a term; one is summed over and has provably one size, one is x's alone, one
+    y's alone, and the others are axes of all three terms. Source: ONNX Einsum-12.
+    """
+    terms, arrow, out = equation.replace(" ", "").partition("->")
+    left, comma, right = terms.partition(",")
+    if not arrow or not comma or not (left + right + out).isalpha():
+        return None
+    if any(len(set(term)) < len(term) for term in (left, right, out)):
+        return None
+    summed = [c for c in left if c in right and c not in out]
+    rows = [c for c in left if c not in right]
+    columns = [c for c in right if c not in left]
+    if len(summed) != 1 or len(rows) != 1 or len(columns) != 1 or not {*rows, *columns} <= set(out):
+        return None
+    sizes = [
+        shape[term.index(summed[0])] if shape is not None and len(shape) == len(term) else None
+        for term, shape in zip((left, right), shapes, strict=True)
+    ]
+    if sizes[0] is None or sizes[0] != sizes[1]:
+        return None
+    batch = [c for c in out if c in left and c in right]
+    first = _permuted(x, left, [*batch, *rows, *summed])
+    second = _permuted(y, right, [*batch, *summed, *columns])
+    return _permuted(("MatMul", first, second), "".join([*batch, *rows, *columns]), list(out))
+
+
+def _permuted(x: Any, letters: str, wanted: list[str]) -> Any:
+    order = tuple(letters.index(c) for c in wanted)
+    return x if order == tuple(range(len(order))) else ("Transpose", x, order)

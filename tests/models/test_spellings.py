@@ -1,0 +1,196 @@
+"""Spellings of attention that no kept export has: each fuses to one operator with equal numbers, its lookalike not."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import parser
+
+from onnx_egraph import saturate_and_extract
+from onnx_egraph.egraph.cost import NodeCount
+
+HEAD = """
+<ir_version: 10, opset_import: ["" : {opset}]>
+agraph (float[batch,seq,24] x, float[batch,seq,24] z, bool[batch,1,1,seq] keep, float[1,3,1,seq] slope)
+    => (float[batch,seq,24] y)
+<float half = {{0.5}}, float one = {{1.0}}, float low = {{-3.4e38}}, float big = {{-1e9}}, float zero = {{0}},
+ float slight = {{-5.0}}, int64[4] split = {{0, 0, 3, 8}}, int64[3] whole = {{0, 0, 24}}, int64[1] last = {{-1}},
+ int64[1] heads = {{3}}, int64[1] size = {{8}}, int64[1] all = {{-1}}, int64[1] first = {{0}}>
+{{
+    q0 = Reshape (x, split)
+    q = Transpose <perm = [0, 2, 1, 3]> (q0)
+    k0 = Reshape (z, split)
+    k = Transpose <perm = [0, 2, 1, 3]> (k0)
+    v = Neg (k)
+    b = Shape <start = 0, end = 1> (x)
+    s = Shape <start = 1, end = 2> (x)
+"""
+TAIL = """
+    o1 = Transpose <perm = [0, 2, 1, 3]> (o)
+    y = Reshape (o1, whole)
+}
+"""
+SCORES = "kt = Transpose <perm = [0, 1, 3, 2]> (k) \n r = MatMul (q, kt) \n a = Mul (r, half) \n"
+WEIGHED = "o = MatMul (p, v) \n"
+SOFTMAX = "p = Softmax <axis = -1> (m) \n" + WEIGHED
+MERGED = """
+    bn = Mul (b, heads)
+    flat = Concat <axis = 0> (bn, s, size)
+    q3 = Reshape (q, flat)
+    k3 = Reshape (k, flat)
+    v3 = Reshape (v, flat)
+    k3t = Transpose <perm = [0, 2, 1]> (k3)
+    r3 = MatMul (q3, k3t)
+    back = Concat <axis = 0> (b, heads, s, size)
+"""
+APART = """
+    o3 = MatMul (p3, v3)
+    o = Reshape (o3, back)
+"""
+MAX = "top = ReduceMax <keepdims = 1> (a, last) \n d = Sub (a, top) \n e = Exp (d) \n"
+
+FUSE = {
+    "scale 1 on q and on k": """
+        q1 = Mul (q, one)
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        kt1 = Mul (kt, one)
+        m = MatMul (q1, kt1)
+    """ + SOFTMAX,
+    "batch and heads merged": MERGED + "a3 = Mul (r3, half) \n p3 = Softmax <axis = -1> (a3)" + APART,
+    "merged, a slope for each head": MERGED + """
+        bias = Expand (slope, wide)
+        bias3 = Reshape (bias, thin)
+        a3 = Mul (r3, half)
+        m3 = Add (bias3, a3)
+        p3 = Softmax <axis = -1> (m3)
+    """ + APART,
+    "apart for the mask only": MERGED + """
+        full = Concat <axis = 0> (b, heads, s, s)
+        flat2 = Concat <axis = 0> (bn, s, s)
+        a = Reshape (r3, full)
+        m = Where (keep, a, low)
+        m3 = Reshape (m, flat2)
+        p3 = Softmax <axis = -1> (m3)
+    """ + APART,
+    "hidden rather than kept": SCORES + "hide = Not (keep) \n m = Where (hide, low, a)" + "\n" + SOFTMAX,
+    "slope, then mask": SCORES + "a1 = Add (a, slope) \n m = Where (keep, a1, low) \n" + SOFTMAX,
+    "-1e9": SCORES + "m = Where (keep, a, big) \n" + SOFTMAX,
+    "floored": SCORES + "a1 = Where (keep, a, low) \n m = Max (a1, low) \n" + SOFTMAX,
+    "scaled after the mask": SCORES + "a1 = Add (a, slope) \n m = Div (a1, half) \n" + SOFTMAX,
+    "softmax of shifted scores": SCORES + MAX + "p = Softmax <axis = -1> (d) \n" + WEIGHED,
+    "softmax written out": SCORES + MAX + "t = ReduceSum <keepdims = 1> (e, last) \n p = Div (e, t) \n" + WEIGHED,
+    "einsum": """
+        a = Einsum <equation = "bqnh,bknh->bnqk"> (q0, k0)
+        m = Mul (a, half)
+        p = Softmax <axis = -1> (m)
+        v0 = Neg (k0)
+        o2 = Einsum <equation = "bnqk,bknh->bqnh"> (p, v0)
+        o = Transpose <perm = [0, 2, 1, 3]> (o2)
+    """,
+    "keys times queries": """
+        qt = Transpose <perm = [0, 1, 3, 2]> (q)
+        r = MatMul (k, qt)
+        a = Transpose <perm = [0, 1, 3, 2]> (r)
+        m = Mul (a, half)
+    """ + SOFTMAX,
+    "keys of one head": """
+        one_k = Slice (k, first, one_i, one_i)
+        one_v = Neg (one_k)
+        kt = Transpose <perm = [0, 1, 3, 2]> (one_k)
+        r = MatMul (q, kt)
+        m = Mul (r, half)
+        p = Softmax <axis = -1> (m)
+        o = MatMul (p, one_v)
+    """,
+}  # fmt: skip
+KEEP = {
+    "heads and batch merged the other way": MERGED.replace("(q, flat)", "(qb, flat)").replace(
+        "flat = ", "qb = Transpose <perm = [1, 0, 2, 3]> (q) \n flat = "
+    ) + "a3 = Mul (r3, half) \n p3 = Softmax <axis = -1> (a3)" + APART,
+    "a low of -5": SCORES + "m = Where (keep, a, slight) \n" + SOFTMAX,
+    "floored at -5": SCORES + "m = Max (a, slight) \n" + SOFTMAX,
+    "shifted by its own mean": SCORES + "t = ReduceMean <keepdims = 1> (a, last) \n d = Sub (a, t) \n"
+    "e = Exp (d) \n u = ReduceSum <keepdims = 1> (e, last) \n p = Div (e, u) \n" + WEIGHED,
+    "summed over queries": SCORES + MAX + "t = ReduceSum <keepdims = 1> (e, before) \n p = Div (e, t) \n" + WEIGHED,
+}  # fmt: skip
+SIZES = [(1, 1), (2, 3), (3, 7)]
+
+
+def build(body: str, opset: int = 18) -> onnx.ModelProto:
+    if "wide" in body:
+        body = "wide = Concat <axis = 0> (b, heads, one_i, s) \n" + body
+        body = body.replace("bias3 = ", "thin = Concat <axis = 0> (bn, one_i, s) \n bias3 = ")
+    more = "one_i = Constant <value_ints = [1]> () \n before = Constant <value_ints = [-2]> () \n"
+    return parser.parse_model(HEAD.format(opset=opset) + more + body + TAIL)
+
+
+def feeds(batch: int, seq: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(batch * 100 + seq)
+    keep = rng.random((batch, 1, 1, seq)) < 0.6
+    keep[..., 0] = True  # what a row that sees nothing holds is not compared
+    floats = {name: rng.normal(size=(batch, seq, 24)).astype(np.float32) for name in "xz"}
+    return {**floats, "keep": keep, "slope": rng.normal(size=(1, 3, 1, seq)).astype(np.float32)}
+
+
+def run(model: onnx.ModelProto, given: dict[str, np.ndarray]) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {i.name: given[i.name] for i in session.get_inputs()})[0])
+
+
+def attentions(model: onnx.ModelProto) -> int:
+    return sum("Attention" in node.op_type for node in model.graph.node)
+
+
+def equal(model: onnx.ModelProto, optimised: onnx.ModelProto) -> bool:
+    """Within a few units in the last place of sums of 8 products and of seq <= 7 weights."""
+    pairs = [(run(model, given), run(optimised, given)) for given in (feeds(*size) for size in SIZES)]
+    return all(np.allclose(a, b, rtol=1e-5, atol=32 * np.finfo(np.float32).eps) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", FUSE)
+def test_fuses(name: str) -> None:
+    model = build(FUSE[name])
+    result = saturate_and_extract(model)
+    assert attentions(result.model) == 1
+    assert "Softmax" not in {node.op_type for node in result.model.graph.node}
+    assert equal(model, result.model)
+
+
+@pytest.mark.parametrize("name", KEEP)
+def test_does_not_fuse(name: str) -> None:
+    model = build(KEEP[name])
+    result = saturate_and_extract(model)
+    assert attentions(result.model) == 0
+    if name != "heads and batch merged the other way":  # runs for a batch that equals the heads only
+        assert equal(model, result.model)
+
+
+def test_an_attention_of_repeated_heads_is_grouped() -> None:
+    """ONNX Attention as an exporter writes it: keys repeated for it, boolean mask, a reshape that takes 0 as it is."""
+    body = """
+        two = Constant <value_ints = [2]> ()
+        four = Constant <value_ints = [4]> ()
+        k2 = Slice (k, first, two, one_i)
+        u = Unsqueeze (k2, two)
+        e5 = Concat <axis = 0> (b, two, two, s, size)
+        e = Expand (u, e5)
+        f4 = Concat <axis = 0> (last, four, s, size)
+        kk = Reshape <allowzero = 1> (e, f4)
+        q1 = Slice (q, first, one_i, one_i)
+        qq = Concat <axis = 1> (q, q1)
+        full = Concat <axis = 0> (b, one_i, s, s)
+        keeps = Expand (keep, full)
+        o4 = Attention <scale = 0.5> (qq, kk, kk, keeps)
+        o = Slice (o4, first, heads, one_i)
+    """
+    model = build(body, opset=23)
+    result = saturate_and_extract(model, cost=NodeCount())
+    assert result.report.cost_before > result.report.cost_after
+    [node] = [n for n in result.model.graph.node if n.op_type == "Attention"]
+    assert [n.op_type for n in result.model.graph.node].count("Expand") == 1  # the mask's
+    assert node.input[3]
+    assert equal(model, result.model)
