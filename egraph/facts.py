@@ -239,6 +239,8 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= r (rank $0))", "(set (rank o) r)"),
         ("(= d (dim $0 i)) (!= i -1)", "(union (dim o i) d)"),
         ("(= (DNum h) (dim $0 -1))", "(union (dim o -1) (DNum (* 2 h)))"),
+        # a table cut to the positions there are: its length is known of the whole only
+        ("(= d (dim o i)) (!= i -1)", "(union (dim $0 i) d)"),
     ],
     "sdpa": [
         ("", "(set (rank o) 4)"),

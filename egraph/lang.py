@@ -145,7 +145,9 @@ def is_const(c: Expr) -> Guard:
 
 
 def doubled(c: Expr, pairs: int | Int) -> Guard:
-    """c is a constant whose last axis is cat(t, t) (pairs = 0) or holds every element twice (pairs = 1)."""
+    """c is a constant whose last axis is cat(t, t) (pairs = 0), holds every element twice (pairs = 1), or is cat(-t, t)
+    with no zero in t (pairs = 2).
+    """
     p = lift(pairs, INT)
 
     def test(env: dict[str, Any]) -> bool:
@@ -153,6 +155,8 @@ def doubled(c: Expr, pairs: int | Int) -> Guard:
         if x.ndim == 0 or x.shape[-1] % 2 or not x.shape[-1]:
             return False
         h = x.shape[-1] // 2
+        if p.value(env) == 2:
+            return bool(np.array_equal(x[..., :h], -x[..., h:]) and x.all())
         a, b = (x[..., ::2], x[..., 1::2]) if p.value(env) else (x[..., :h], x[..., h:])
         return bool(np.array_equal(a, b))
 

@@ -20,7 +20,7 @@ from .saturate import Engine, Frozen
 #: Stages whose rules make fused operators.
 FUSING = ("fuse", "target")
 #: Markers that many graphs hold without any fused operator in sight.
-_COMMON = frozenset({"Wide", "RSqrt", "DimT", "Scores", "RepeatKV"})
+_COMMON = frozenset({"Wide", "RSqrt", "DimT", "Scores", "RepeatKV", "Cell", "Stack"})
 _NONE = Op("", (), None)
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _RELATIONS = frozenset({"const", "doubled", "irange", "source", "sized", "supported"})

@@ -379,6 +379,8 @@ def _table() -> Mapping[str, Op]:
     op("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range")
     # Stage markers.
     op("Wide", "x pairs:i64", widen, "wide", marker=True, doc="cat(x, x), or every element twice")
+    op("Cell", "x index:i64 axis:i64", lambda x, i, a: np.take(x, i, axis=a), marker=True, doc="x at a place")
+    op("Stack", "x y axis:i64", lambda x, y, a: np.stack([x, y], axis=a), marker=True, doc="both along a new axis")
     op("Rot", "x pairs:i64", rotate, "same", marker=True, doc="quarter turn of each pair")
     op("Rope", "x cos sin pairs:i64", rope, marker=True, doc="x*wide(cos) + rot(x)*wide(sin), broadcasting")
     op(

@@ -48,7 +48,7 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "causal", "hiding", "true")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding", "true")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -64,7 +64,7 @@ class Spec:
 
     @property
     def constant(self) -> bool:
-        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "causal", "true")
+        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "doubled2", "causal", "true")
 
 
 def parse(text: str) -> Spec:
@@ -218,7 +218,8 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         x = np.asarray(np.abs(x) + np.finfo(np.float16).tiny)
     if spec.kind.startswith("doubled") and shape and shape[-1] % 2 == 0:
         half = x[..., : shape[-1] // 2]
-        x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([half, half], axis=-1)
+        first = -half if spec.kind == "doubled2" else half
+        x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([first, half], axis=-1)
     elif spec.kind == "hiding":
         x[..., :1, :] = -np.inf
     elif special and spec.kind == "normal":

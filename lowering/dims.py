@@ -137,16 +137,20 @@ class Dims:
             return ints.pop() if len(ints) == 1 else None
         names = set(self._flat("broadcast", (dim for dim in dims if dim != 1)))
         # min(n, s) against s: whatever s is, the result is s or the two do not broadcast
-        names = {name for name in names if not self._is_cut(name, names)}
+        names = {name for name in names if not self._cuts(name, names, 1)}
         if len(names) < 2:
             return names.pop() if names else 1
         return self._call("broadcast", tuple(sorted(map(str, names))))
 
-    def _is_cut(self, dim: Dim, whole: set[Dim]) -> bool:
+    def is_cut(self, dim: Dim, whole: Dim) -> bool:
+        """Whether ``dim`` is ``min(n, whole)`` for an n > 1: where the two broadcast they are equal."""
+        return self._cuts(dim, {whole}, 2)
+
+    def _cuts(self, dim: Dim, whole: set[Dim], least: int) -> bool:
         function, arguments = self._calls.get(str(dim), ("", ()))
         if function != "min" or whole.isdisjoint(arguments):
             return False
-        return all(isinstance(each, int) and each > 0 for each in arguments if each not in whole)
+        return all(isinstance(each, int) and each >= least for each in arguments if each not in whole)
 
     def quotient(self, dim: Dim) -> tuple[tuple[Dim, int], tuple[Dim, int]] | None:
         """``((a, k), (b, c))`` if ``dim`` is ``floordiv(k*a, c*b)`` of products, else None."""

@@ -285,8 +285,10 @@ class _Reader:
         elif tensor.dtype in _FLOATS and shape and shape[-1] % 2 == 0 and 0 < shape[-1] <= 1024 and 0 not in shape:
             array, half = np.asarray(tensor.numpy()), shape[-1] // 2
             first = array.reshape(-1, shape[-1])[0]
-            for pairs, a, b in ((0, np.s_[..., :half], np.s_[..., half:]), (1, np.s_[..., ::2], np.s_[..., 1::2])):
-                if np.array_equal(first[a], first[b]) and np.array_equal(array[a], array[b]):
+            low, high = np.s_[..., :half], np.s_[..., half:]
+            for pairs, a, b, sign in ((0, low, high, 1), (1, np.s_[..., ::2], np.s_[..., 1::2], 1), (2, low, high, -1)):
+                alike = np.array_equal(first[a], sign * first[b]) and np.array_equal(array[a], sign * array[b])
+                if alike and (pairs < 2 or array.all()):
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = np.asarray(tensor.numpy()).astype(np.float32).max(axis=-1)

@@ -209,7 +209,8 @@ def bound(node: Node, given: Dim, length: Dim) -> Dim | None:
     dims = node.dims
     if isinstance(given, int) and given >= FAR:
         return length
-    if isinstance(given, int) and given < 0:
+    back = dims.sub(0, given)
+    if dims.at_least(back, 1) or back == length:  # x[-s:] of s elements is all of it, even of none
         return dims.max(0, dims.add(length, given))
     if dims.nonnegative(given):
         return dims.min(given, length)

@@ -164,6 +164,7 @@ def shared(node: Node, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, .
             return None
         if isinstance(size, int):
             node.proves.narrowed += [(each, size) for each in column if each != size and each != 1]
+        node.proves.equal += [(each, size) for each in column if dims.is_cut(each, size)]
         whole = [each for each in column if dims.never_one(each)]  # such axes never stretch
         node.proves.equal += [(each, whole[0]) for each in whole if each != whole[0]]
         sizes.append(size)
@@ -434,12 +435,33 @@ def constant_of_shape(node: Node) -> Outputs:
     return [Tensor(dtype, sizes, pack([one.ravel()[0]] * count, sizes))]
 
 
+def _number(node: Node, index: int) -> float | None:
+    """The number a floating input of one element is, where it is known."""
+    value, known = node.node.inputs[index], node[index].contents
+    if known is not None and known.size == 1 and isinstance(known.ravel()[0], int):
+        return float(known.ravel()[0])
+    tensor = None if value is None or value.is_graph_input() else value.const_value
+    if tensor is None or tensor.size != 1 or isinstance(tensor, ir.ExternalTensor):
+        return None
+    return float(tensor.numpy().ravel()[0])
+
+
+def _count(node: Node) -> Dim:
+    """The length of a Range of known floats, as onnxruntime rounds it; else a size of its own."""
+    dtype, given = node[0].dtype, [_number(node, i) for i in range(3)]
+    if dtype not in WHOLE or None in given:
+        return node.dims.fresh()
+    start, limit, step = (dtype.numpy().type(each) for each in given)
+    steps = np.float64(limit - start) / np.float64(step) if step else np.inf
+    return max(0, int(np.ceil(steps))) if np.isfinite(steps) else node.dims.fresh()
+
+
 def arange(node: Node) -> Outputs:
     dims, dtype = node.dims, node[0].dtype
     bounds = [node[i].contents for i in range(3)]
     start, limit, step = (None if each is None or each.size != 1 else each.ravel()[0] for each in bounds)
     if start is None or limit is None or not isinstance(step, int) or step == 0:
-        return [Tensor(dtype, node.unknown(1))]
+        return [Tensor(dtype, (_count(node),))]
     span = dims.sub(limit, start) if step > 0 else dims.sub(start, limit)
     length = dims.max(0, dims.ceildiv(span, abs(step)))
     if isinstance(length, str) or length > MAX_ELEMENTS or dtype is None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from .einsum import product
@@ -268,7 +269,26 @@ def _slice(r: Read) -> Spelling | None:
 
 def _gather(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", 0), _rank(r))
-    return None if axis is None else ("Gather", r.x(), r.x(1), axis)
+    if axis is None:
+        return None
+    runs = _runs(r, axis)
+    if len(runs) == 2:
+        return ("Concat", [("SliceC", r.x(), axis, start, end, 1) for start, end in runs], axis)
+    return ("Gather", r.x(), r.x(1), axis)
+
+
+def _runs(r: Read, axis: _Integer) -> list[tuple[_Integer, _Integer]]:
+    """The slices of an axis of known size that a constant vector of indices takes, in order."""
+    dims, ids = r.dims(), r.x(1)
+    tensor = None if ids.is_graph_input() else ids.const_value
+    if dims is None or tensor is None or isinstance(tensor, ir.ExternalTensor) or len(tensor.shape) != 1:
+        return []
+    size, given = dims[axis], np.asarray(tensor.numpy())
+    if not isinstance(size, int) or not given.size or given.min() < -size or given.max() >= size:
+        return []
+    places = np.where(given < 0, given + size, given)
+    parts = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
 
 
 def _concat(r: Read) -> Spelling | None:

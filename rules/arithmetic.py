@@ -1,4 +1,4 @@
-"""Scalars that do nothing, and one spelling for divisions."""
+"""Scalars that do nothing, and signs on their way out."""
 
 from __future__ import annotations
 
@@ -28,3 +28,21 @@ def neg_neg(x: Tensor) -> Sides:
 def mul_minus_one(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * -1 = -x"""
     return Sides(x * c, -x, when=[eq(scalar(c), real(-1.0)), *thin(c, x, k)])
+
+
+@rule(holds=dict(x="b s", y="b s"))
+def neg_mul(x: Tensor, y: Tensor) -> Sides:
+    """(-x) * y = -(x * y)"""
+    return Sides(-x * y, -(x * y))
+
+
+@rule(holds=dict(x="b s", y="b s"))
+def add_neg(x: Tensor, y: Tensor) -> Sides:
+    """x + (-y) = x - y"""
+    return Sides(x + -y, x - y)
+
+
+@rule(holds=dict(x="b s", y="b s"))
+def sub_neg(x: Tensor, y: Tensor) -> Sides:
+    """x - (-y) = x + y"""
+    return Sides(x - -y, x + y)

@@ -106,6 +106,13 @@ def wide_constant_pairs(c: Tensor, h: Int) -> Sides:
     return Sides(c, wide(slice_(c, 0, 2 * h - 1, step=2), 1), when=[doubled(c, 1), eq(dim(c, -1), num(2 * h))])
 
 
+@rule(stage="marker", holds=dict(c="doubled2 5 2h", h=2), refuse=[dict(c="5 2h", h=2), dict(c="doubled0 5 2h", h=2)])
+def signed_constant(c: Tensor, h: Int) -> Sides:
+    """c = cat(-c[h:], c[h:])   for a constant whose halves differ in sign"""
+    second = slice_(c, h, 2 * h)
+    return Sides(c, concat([-second, second]), when=[doubled(c, 2), eq(dim(c, -1), num(2 * h))])
+
+
 # -------------------------------------------------------------------------------------------- how a doubled table moves
 
 
@@ -231,6 +238,12 @@ def rot_halves(x: Tensor, h: Int) -> Sides:
     return Sides(concat([-slice_(x, h, 2 * h), slice_(x, 0, h)]), rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
 
 
+@rule(stage="marker", holds=[dict(x="b n s 2h"), dict(x="2h")], refuse=[dict(x="b 6", h=2)])
+def rot_back(x: Tensor, h: Int) -> Sides:
+    """cat(x[h:], -x[:h]) = -rot(x)"""
+    return Sides(concat([slice_(x, h, 2 * h), -slice_(x, 0, h)]), -rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
+
+
 @rule(
     stage="marker", expand=dict(r=(1, 2, 3, 4, 5)), holds=dict(x="b n s 2h", u="ints b n s 2h"),
     refuse=[dict(x="b n s 2h", u="ints n b s 2h"), dict(x="b n s 6", u="ints b n s 4", h=2),
@@ -242,6 +255,25 @@ def rot_pairs(x: Tensor, u: Tensor, h: Int, r: int) -> Sides:
     flat = tensor("Reshape", concat([unsqueeze(-odd, -1), unsqueeze(even, -1)]), u)
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     return Sides(flat, rot(x, 1), when=[eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(2 * h)), *same])
+
+
+@rule(
+    stage="marker", holds=[dict(x="b n s 2h", s="b 1 s h"), dict(x="2h", s="h")],
+    refuse=[dict(x="b 6", s="b 2", h=2)],
+)  # fmt: skip
+def rot_swap(x: Tensor, s: Tensor, h: Int) -> Sides:
+    """cat(x[h:], x[:h]) * cat(-s, s) = rot(x) * wide(s)"""
+    swapped = concat([slice_(x, h, 2 * h), slice_(x, 0, h)])
+    return Sides(swapped * concat([-s, s]), rot(x, 0) * wide(s, 0), when=[eq(dim(x, -1), num(2 * h))])
+
+
+@rule(
+    stage="marker", contract="reassociated",
+    holds=[dict(x="b n s 2h", t="h", s="b 1 s h", p=0), dict(x="b n s 2h", t="h", s="b 1 s h", p=1)],
+)  # fmt: skip
+def rot_scale(x: Tensor, t: Tensor, s: Tensor, p: Int) -> Sides:
+    """rot(x) * wide(t) * wide(s) = rot(x) * wide(t * s)"""
+    return Sides(rot(x, p) * wide(t, p) * wide(s, p), rot(x, p) * wide(t * s, p))
 
 
 # --------------------------------------------------------------------------------------------------------- the rotation
@@ -297,6 +329,39 @@ def rope_pairs(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Si
     same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
     ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r), le(rank(s), r)]
     return Sides(flat, rope(x, c, s, 1), when=[*ranks, *sizes, *same])
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)),
+    holds=dict(x="b n s 2h", c="b 1 s h 1", s="s h 1", u="ints b n s 2h"),
+    refuse=[dict(x="b n s 2h", c="b 1 s h 1", s="b 1 s h 1", u="ints n b s 2h"),
+            dict(x="b n s 6", c="b 1 s 1 1", s="b 1 s 3 1", h=3, u="ints b n s 6"),
+            dict(x="b n s 6", c="b 1 s 3 1", s="b 1 s 1 1", u="ints b n s 6"),
+            dict(x="1 b n s 2h", c="b 1 s h 1", s="b 1 s h 1", u="ints b n s 2h"),
+            dict(x="b n s 2h", c="1 b 1 s h 1", s="b 1 s h 1", u="ints b n s 2h"),
+            dict(x="b n s 2h", c="b 1 s h 1", s="1 b 1 s h 1", u="ints b n s 2h"),
+            dict(x="1 1 s 2h", c="5 1 s h 1", s="1 1 s h 1", u="ints 1 5 s 2h"),
+            dict(x="1 1 s 2h", c="1 5 s h 1", s="1 1 s h 1", u="ints 5 1 s 2h"),
+            dict(x="1 n 1 2h", c="3 1 1 h 1", s="1 1 1 h 1", u="ints 1 n 3 2h"),
+            dict(x="1 n s 2h", c="3 1 s h 1", s="1 1 s h 1", u="ints 1 n s 6h"),
+            dict(x="1 n s 6", c="3 1 s 1 1", s="1 1 s 1 1", u="ints 1 n s 6", h=1)],
+)  # fmt: skip
+def rope_columns(x: Tensor, c: Tensor, s: Tensor, u: Tensor, h: Int, r: int) -> Sides:
+    """reshape(cat(xe*c - xo*s, xo*c + xe*s)) = rope(x, c, s) of (even, odd) pairs, all of them columns [.., h, 1]"""
+    even, odd = unsqueeze(slice_(x, 0, 2 * h - 1, step=2), -1), unsqueeze(slice_(x, 1, 2 * h, step=2), -1)
+    flat = tensor("Reshape", concat([even * c - odd * s, odd * c + even * s]), u)
+    columns = [g for v in (c, s) for g in (eq(dim(v, -1), num(1)), eq(dim(v, -2), num(h)))]
+    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
+    ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(c), r + 1), le(rank(s), r + 1)]
+    when = [*ranks, eq(dim(x, -1), num(2 * h)), *columns, *same]
+    return Sides(flat, rope(x, squeeze(c, -1), squeeze(s, -1), 1), when=when)
+
+
+@rule(stage="marker", holds=[dict(x="b 3 h", y="b 5 h", a=-2, p=0), dict(x="2 h", y="3 h", a=-2, p=1)],
+      refuse=[dict(x="b 3", y="b 3", a=-1, p=0), dict(x="b 3", y="b 5", a=-1, p=0)])  # fmt: skip
+def wide_stacked(x: Tensor, y: Tensor, a: Int, p: Int) -> Sides:
+    """cat(wide(x), wide(y); a) = wide(cat(x, y; a))   for a other than the last"""
+    return Sides(concat([wide(x, p), wide(y, p)], a), wide(concat([x, y], a), p), when=[ne(a, -1)])
 
 
 @rule(stage="marker", holds=dict(x="b s h"))

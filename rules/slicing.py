@@ -1,4 +1,4 @@
-"""Slices, splits, gathers and concatenations of one another."""
+"""Slices, splits, gathers and concatenations of one another, and of an axis seen as two."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from ..egraph.lang import (
     eq,
     le,
     num,
+    rank,
     rule,
     slice_,
     tensor,
+    unsqueeze,
 )
 
 
@@ -30,6 +32,28 @@ def part(x: Tensor, axis: Int, sizes: Ints, k: int) -> Tensor:
 def gather_range(x: Tensor, i: Tensor, a: Int, s: Int, e: Int, t: Int) -> Sides:
     """gather(x, [s, s+t, .., e-1], a) = x[s:e:t on a]"""
     return Sides(call("Gather", x, i, a), slice_(x, s, e, a, t), when=[arange(i, s, e, t)])
+
+
+@rule(holds=dict(x="b 5", a=-1, i=2))
+def slice_one(x: Tensor, a: Int, i: Int) -> Sides:
+    """x[i:i+1 on a] = unsqueeze(gather(x, i, a), a)"""
+    return Sides(slice_(x, i, i + 1, a), unsqueeze(call("Gather", x, call("Int0", i), a), a))
+
+
+@rule(
+    stage="marker", holds=dict(x="b 6", t="ints b 3 2", a=-1, i=1),
+    refuse=[dict(x="b 6", t="ints b 3 2", a=-1, i=-1)],
+)  # fmt: skip
+def split_cell(x: Tensor, t: Tensor, a: Int, i: Int) -> Sides:
+    """gather(reshape(x, t), i, a) = cell(reshape(x, t), i, a)   for a number i from the front"""
+    split = tensor("Reshape", x, t)
+    return Sides(call("Gather", split, call("Int0", i), a), tensor("Cell", split, i, a), when=[le(0, i)])
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", a=-2))
+def stack_pair(x: Tensor, y: Tensor, a: Int) -> Sides:
+    """cat(unsqueeze(x, a), unsqueeze(y, a); a) = stack(x, y; a)"""
+    return Sides(concat([unsqueeze(x, a), unsqueeze(y, a)], a), tensor("Stack", x, y, a))
 
 
 @rule(holds=dict(x="b 5", a=-1, z=(2, 3)))
@@ -94,3 +118,46 @@ def concat_slices(x: Tensor, a: Int, m: Int, n: Int) -> Sides:
 def concat_three(x: Tensor, y: Tensor, z: Tensor, a: Int) -> Sides:
     """cat(x, y, z) = cat(x, cat(y, z))"""
     return Sides(concat([x, y, z], a), concat([x, concat([y, z], a)], a))
+
+
+@rule(
+    expand=dict(r=(2, 3, 4)),
+    holds=[dict(x="b s 6", t="ints b s 2 3", i=1), dict(x="b n s 6", t="ints b n s 3 2", i=2)],
+    refuse=[dict(x="3 4", t="ints 2 3 2", i=1), dict(x="2 3 6", t="ints 3 2 3 2", i=1),
+            dict(x="2 3 5 6", t="ints 3 2 5 3 2", i=1)],
+)  # fmt: skip
+def slice_of_rows(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
+    """cell(reshape(x, [.., k, h]), i, -2) = x[i*h:i*h+h]"""
+    split = tensor("Reshape", x, t)
+    sizes = [eq(dim(split, -2), num(k)), eq(dim(split, -1), num(h)), eq(dim(x, -1), num(k * h))]
+    same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
+    when = [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
+    return Sides(tensor("Cell", split, i, -2), slice_(x, i * h, i * h + h), when=when)
+
+
+@rule(
+    expand=dict(r=(2, 3, 4)),
+    holds=[dict(x="b s 6", t="ints b s 3 2", i=1), dict(x="b n s 6", t="ints b n s 2 3", i=2)],
+    refuse=[dict(x="3 4", t="ints 2 2 3", i=1), dict(x="2 3 6", t="ints 3 2 2 3", i=1),
+            dict(x="2 3 5 6", t="ints 3 2 5 2 3", i=1)],
+)  # fmt: skip
+def slice_of_columns(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
+    """cell(reshape(x, [.., h, k]), i, -1) = x[i::k]"""
+    split = tensor("Reshape", x, t)
+    sizes = [eq(dim(split, -2), num(h)), eq(dim(split, -1), num(k)), eq(dim(x, -1), num(k * h))]
+    same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
+    when = [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
+    return Sides(tensor("Cell", split, i, -1), slice_(x, i, i + k * (h - 1) + 1, step=k), when=when)
+
+
+@rule(
+    expand=dict(r=(2, 3, 4)), holds=dict(x="b s h", y="b s h", u="ints b s 2h"),
+    refuse=[dict(x="2 3 h", y="2 3 h", u="ints 3 2 2h"), dict(x="1 n s h", y="1 n s h", u="ints n s 2h"),
+            dict(x="b s h", y="b s h", u="ints 1 b s 2h")],
+)  # fmt: skip
+def reshape_stacked_rows(x: Tensor, y: Tensor, u: Tensor, h: Int, r: int) -> Sides:
+    """reshape(stack(x, y; -2), [.., 2h]) = cat(x, y)"""
+    flat = tensor("Reshape", tensor("Stack", x, y, -2), u)
+    same = [eq(dim(flat, -j), dim(x, -j)) for j in range(2, r + 1)]
+    when = [eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h)), *same]
+    return Sides(flat, concat([x, y]), when=when)

@@ -216,6 +216,8 @@ DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "ErfPlus": _erf_plus, "Cubic": _cubic, "TanhPlus": _tanh_plus,
     "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,
+    "Cell": lambda env, x, i, a: call("Gather", x, call("Int0", i), a),
+    "Stack": lambda env, x, y, a: concat([unsqueeze(x, a), unsqueeze(y, a)], a),
     "Merged": lambda env, x: reshape(x, ints(-1, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),

@@ -113,6 +113,8 @@ def test_values_follow_their_word() -> None:
     halves, pairs = value("doubled0 4 2h"), value("doubled1 4 2h")
     assert np.array_equal(halves[:, :3], halves[:, 3:])
     assert np.array_equal(pairs[:, ::2], pairs[:, 1::2])
+    signed = value("doubled2 4 2h")
+    assert np.array_equal(signed[:, :3], -signed[:, 3:])
 
 
 def test_exact_rules_meet_special_values() -> None:
