@@ -216,7 +216,7 @@ class _Run:
         self.tell("building the e-graph")
         with self.timed("encode"):
             reading = read(graph, shapes, opset)
-            engine = Engine(self.rules, self.target)
+            engine = Engine(self.rules, self.target, present=reading.terms.rows)
             engine.load(reading.terms)
         with self.timed("saturate"):
             saturation = engine.saturate(self.limits, self.tell)

@@ -7,7 +7,8 @@ Dimensions are indexed from the end. `elem` gives the elements of small integer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 
 from . import masks
 from .dtypes import BOOL, INT64
@@ -48,8 +49,16 @@ HEADER = f"""
 """
 
 
-def prelude(extra: Iterable[Op] = ()) -> str:
-    """The program every e-graph starts with; `extra` are terms declared by the caller's rules."""
+#: Terms that laws of facts make of nothing but facts.
+MADE_BY_FACTS = ("Add", "DimT", "Int0", "Ints", "Shape")
+_HEAD = re.compile(r"\((?:sym-)?([A-Z]\w*)")
+
+
+def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) -> str:
+    """The program every e-graph starts with; `extra` are terms declared by the caller's rules.
+
+    With `reached`, laws of terms that are not among these are left out.
+    """
     ops = [*OPS.values(), *extra]
     lines = [HEADER]
     for op in ops:
@@ -61,9 +70,14 @@ def prelude(extra: Iterable[Op] = ()) -> str:
                 f"(rule ((= o ({op.name} x y))) ((sym-{op.name} o x y) (sym-{op.name} o y x))"
                 f' :ruleset facts :name "sym-{op.name}")'
             )
-    for op in ops:
-        lines += [f'(rule ({body}) ({action}) :ruleset facts :name "{name}")' for name, body, action in _laws(op)]
-    lines += [f'(rule ({b}) ({a}) :ruleset facts :name "{n}")' for n, b, a in _general()]
+    known = {op.name for op in ops}
+    absent = set() if reached is None else known - set(reached)
+    laws = [*(law for op in ops if op.name not in absent for law in _laws(op)), *_general()]
+    lines += [
+        f'(rule ({body}) ({action}) :ruleset facts :name "{name}")'
+        for name, body, action in laws
+        if not absent or absent.isdisjoint(_HEAD.findall(body))
+    ]
     return "\n".join(lines)
 
 

@@ -6,8 +6,8 @@ import inspect
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import RuleError
@@ -79,6 +79,12 @@ class Rule:
         """The law as rules that make the right side and enter (left, right) into a relation, without equating them."""
         text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
         return text.replace("((union ", f"(({relation} ")  # what a rule states of dimensions stays as it is
+
+    def within(self, present: Collection[str]) -> Rule:
+        """The readings whose left side is made of these terms; a rule in egglog's text is taken whole."""
+        if self.egglog:
+            return self
+        return replace(self, sides=tuple(s for s in self.sides if all(name in present for name in _names(s.lhs))))
 
     def terms(self) -> set[Op]:
         """Terms used that are not in the built-in table."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .dtypes import NAMES
 from .errors import RuleError, UnsoundMerge
-from .facts import prelude
+from .facts import MADE_BY_FACTS, prelude
 from .graph import TermGraph
 from .ops import Op
 from .rule import STAGES, Rule
@@ -43,10 +43,15 @@ class Saturation:
 class Engine:
     """One e-graph. Create, `load` a graph, `saturate`, then read it with `freeze`.
 
-    `apart` gives each rule a ruleset of its own, for `step`; such an e-graph is not saturated.
+    `apart` gives each rule a ruleset of its own, for `step`; such an e-graph is not saturated. `present` are the
+    terms of the graph that will be loaded: what can never match there is left out, as most of what a run costs
+    is asking every rule, every time, whether anything is new.
     """
 
-    def __init__(self, rules: Sequence[Rule], target: Target | None = None, *, apart: bool = False) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], target: Target | None = None, *, apart: bool = False,
+        present: Iterable[str] | None = None,
+    ) -> None:  # fmt: skip
         from egglog import bindings  # a second of imports: paid only when a graph is optimised
 
         self._b = bindings
@@ -56,14 +61,16 @@ class Engine:
         self.egraph = bindings.EGraph()
         extra = sorted({op for r in rules for op in r.terms()}, key=lambda op: op.name)
         self.extra_ops = {op.name: op for op in extra}
-        self.run(prelude(extra))
+        reached = None if present is None else reachable(self.rules, present)
+        self.run(prelude(extra, reached))
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
         for number, r in enumerate(self.rules):
             if apart:
                 self.run(f"(ruleset only-{number})")
+            live = r if reached is None else r.within(reached)
             try:
-                self.run(r.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})"))
+                self.run(live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})"))
             except bindings.EggSmolError as error:
                 raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
         legal = {*(target.legal if target else ()), *(pair for op in extra for pair in _legal(op, target))}
@@ -104,9 +111,13 @@ class Engine:
         return updated
 
     def _stages(self, stages: Sequence[str], matches: dict[str, int]) -> bool:
-        """One step of each stage; whether anything changed."""
-        updated = [self._schedule(f"(seq (run {s}) (saturate (run facts)))", matches) for s in stages]
-        return any(updated)
+        """One step of each stage, and the facts of what it made; whether anything changed."""
+        changed = False
+        for stage in stages:
+            if self._schedule(f"(run {stage})", matches):
+                self._schedule("(saturate (run facts))", matches)
+                changed = True
+        return changed
 
     def saturate(self, limits: Limits, progress: Callable[[str], None] | None = None) -> Saturation:
         """Run the early stages (normal forms, markers) until nothing changes, then the late ones, and again, until
@@ -168,6 +179,20 @@ class Engine:
 
     def freeze(self) -> Frozen:
         return Frozen(self.egraph)
+
+
+def reachable(rules: Sequence[Rule], present: Iterable[str]) -> frozenset[str]:
+    """The terms that a graph of the terms `present` can come to hold by these rules, and by the laws of facts."""
+    reached = {*present, *MADE_BY_FACTS}
+    readings = [reading for r in rules for reading in r.takes_and_makes()]
+    while True:
+        waiting = [(takes, makes) for takes, makes in readings if not takes <= reached]
+        for takes, makes in readings:
+            if takes <= reached:
+                reached |= makes
+        if len(waiting) == len(readings):
+            return frozenset(reached)
+        readings = waiting
 
 
 def _legal(op: Op, target: Target | None) -> list[tuple[str, int]]:

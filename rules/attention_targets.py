@@ -94,8 +94,7 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
 
 
-_SEEN = dict(_FULL, w="true b 1 s t", z="=0", x="=-3e38")
-del _SEEN["m"]
+_SEEN = dict(_PLAIN, c=0.0, g=0, w="true b 1 s t", z="=0", x="=-3e38")
 
 
 @rule(
