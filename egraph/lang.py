@@ -222,6 +222,32 @@ def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
     return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} broadcasts into {x.text()}")
 
 
+def same_batch(q: Expr, k: Expr) -> Guard:
+    """Operands of an `Sdpa` have the same batch size by proof, or symbols that can only be equal."""
+
+    def test(env: dict[str, Any]) -> bool:
+        return bool(_array(q, env).shape[:1] == _array(k, env).shape[:1])
+
+    says = f"{q.text()} and {k.text()} have one batch size"
+    return Guard(f"(same-batch {q.text()} {k.text()})", test, q.variables() | k.variables(), says)
+
+
+def mask_exact(m: Expr, q: Expr, k: Expr) -> Guard:
+    """The mask m of an `Sdpa` has its rows and columns, and a batch and heads that are 1 or those of q."""
+
+    def test(env: dict[str, Any]) -> bool:
+        mask, x, y = (t.value(env) for t in (m, q, k))
+        full = (*x.shape[:3], y.shape[2])
+        return bool(
+            mask is not None and mask.ndim == 4 and mask.shape[2:] == full[2:]
+            and all(a in (1, b) for a, b in zip(mask.shape[:2], full[:2], strict=True))
+        )  # fmt: skip
+
+    fact = f"(mask-exact {m.text()} {q.text()} {k.text()})"
+    names = m.variables() | q.variables() | k.variables()
+    return Guard(fact, test, names, f"{m.text()} has the shape of the scores")
+
+
 def symbolic(d: Expr, name: str) -> Guard:
     """d is a symbol, not a number. `name` is a variable of its own."""
     return Guard(f"(= {d.text()} (DSym {name}))", lambda env: True, d.variables(), f"{d.text()} is not fixed")
@@ -239,9 +265,9 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_true", "apply",
-    "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of", "ints",
-    "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "ne", "near", "num", "operator", "rank", "real",
-    "reshape", "rule", "scalar", "select", "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor",
-    "thin", "transpose", "unsqueeze", "variable", "visible", "within",
+    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_true",
+    "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of",
+    "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne", "near", "num",
+    "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "size", "size_known", "slice_",
+    "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze", "variable", "visible", "within",
 ]  # fmt: skip

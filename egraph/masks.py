@@ -8,6 +8,8 @@
     as-columns(x, r)      x is the vector r along the last axis
     as-rows(x, r)         x is the vector r along the axis before it
     on-diagonal(c, j, i)  c is true wherever its column's j equals its row's i
+    same-batch(q, k)      of one attention: one size by proof, or two symbols, whose broadcasting would be an accident
+    mask-exact(m, q, k)   the mask has exactly the rows and columns of the scores
 
 Lengths are taken to be 1 at least. Causality is i >= j, a window i - j < W, a padding mask proves nothing.
 """
@@ -30,6 +32,8 @@ RELATIONS = """
 (relation part-of-mask (T T T))
 (relation within (T T i64 i64))
 (relation mask-fits (T T i64 i64))
+(relation mask-exact (T T T))
+(relation same-batch (T T))
 """
 #: A value a finite mask holds where it hides nothing; far from what `lowest` takes for hiding.
 _SEEN = -1000.0
@@ -126,8 +130,21 @@ def _within() -> list[Law]:
     fits, too, if it has no such axis.
     """
     select = "(= m (Where n x p))"
+    whole = "(= o (Sdpa q k v m s c g))"
     laws: list[Law] = [
-        ("mask-of", "(= o (Sdpa q k v m s c g))", "(part-of-mask m q k)"),
+        *(
+            (f"batch-{how}-{t}", f"{whole} {condition.format(t)}", f"(same-batch q {t})")
+            for t in "kv"
+            for how, condition in (
+                ("equal", "(= d (dim q -4)) (= d (dim {} -4))"),
+                ("symbols", "(= (DSym a) (dim q -4)) (= (DSym b) (dim {} -4))"),
+            )
+        ),
+        (
+            "mask-exact", f"{whole} (within m q -4 -4) (within m q -3 -3) (= d (dim m -2)) (= d (dim q -2))"
+            " (= e (dim m -1)) (= e (dim k -2))", "(mask-exact m q k)",
+        ),
+        ("mask-of", whole, "(part-of-mask m q k)"),
         ("mask-sum", "(part-of-mask m q k) (sym-Add m n p)", "(part-of-mask n q k)"),
         ("mask-condition", f"(part-of-mask m q k) {select}", "(part-of-mask n q k)"),
         ("mask-then", f"(part-of-mask m q k) {select}", "(part-of-mask x q k)"),

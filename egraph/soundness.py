@@ -343,7 +343,7 @@ class Checker:
         """
         names = [n for n, spec in drawn.specs.items() if not spec.constant]
         texts = " ".join(g.text for s in self.obligations.sides for g in s.when)
-        return "(DSym " in texts or any(
+        return any(word in texts for word in ("(DSym ", "(same-batch ")) or any(
             f"({k} {n}" in texts
             for n in names
             for k in ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible", "all-true")

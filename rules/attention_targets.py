@@ -25,12 +25,14 @@ from ..egraph.lang import (
     eq,
     ints,
     lt,
+    mask_exact,
     ne,
     num,
     rank,
     real,
     reshape,
     rule,
+    same_batch,
     scalar,
     size,
     size_known,
@@ -46,17 +48,12 @@ from ..egraph.meaning import HEADS, MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, absent, sdpa
 
 
-def _batch(q: Tensor, k: Tensor, v: Tensor, j: int) -> list[Guard]:
-    """j = 0: the same batch by proof; j = 1: all symbols, so that broadcasting them would be an accident."""
-    if j:
-        return [symbolic(dim(t, -4), f"b{i}") for i, t in enumerate((q, k, v))]
-    return [eq(dim(q, -4), dim(k, -4)), eq(dim(q, -4), dim(v, -4))]
+def _batch(q: Tensor, k: Tensor, v: Tensor) -> list[Guard]:
+    return [same_batch(q, k), same_batch(q, v)]
 
 
 def _fits(q: Tensor, k: Tensor, m: Tensor, *, floating: bool = False) -> list[Guard]:
-    same = [eq(dtype(m), dtype(q))] if floating else []
-    exact = [eq(dim(m, -2), dim(q, -2)), eq(dim(m, -1), dim(k, -2))]  # within asks for an axis -4
-    return [*same, *exact, within(m, -4, q, -4), within(m, -3, q, -3)]
+    return [mask_exact(m, q, k), *([eq(dtype(m), dtype(q))] if floating else [])]
 
 
 _PLAIN: dict[str, Any] = dict(q="b n s h", k="b n t h", v="b n t d", s=0.5)
@@ -158,13 +155,13 @@ def _onnx_legal(q: Tensor, k: Tensor, v: Tensor, s: Float, r: int) -> list[Guard
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(j=(0, 1), r=(3, 4)),
+    expand=dict(r=(3, 4)),
     holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED}],
     refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), dict(_FULL, s=-0.5)],
 )  # fmt: skip
-def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int, r: int) -> Sides:
+def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r)]
+    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r)]
     return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
@@ -173,15 +170,15 @@ _BOOL = dict(_MASKED, m="b 1 s t:bool", c=0.0)
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(r=(3, 4)),
     holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool"}],
     refuse=[dict(_BOOL, m="b 1 s t"), dict(_BOOL, s=-0.5), dict(_BOOL, m="b 1 1 t:bool"), dict(_BOOL, m="b 1 s 1:bool"),
             *_other_batch(dict(_BOOL, m="1 1 s t:bool")),
             *({**_BOOL, **_SINGLE, "m": f"{m}:bool"} for m in ("5 1 3 5", "1 5 3 5"))],
 )  # fmt: skip
-def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, j: int, r: int) -> Sides:
+def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, r: int) -> Sides:
     """sdpa(q, k, v, m), guarded = ONNX Attention, for a boolean mask: both give 0 for an empty row"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(dtype(m), BOOL)]
+    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(dtype(m), BOOL)]
     return Sides(sdpa(q, k, v, m, s, c, 1), _onnx(q, k, v, m, s, c, r), when=when)
 
 
@@ -189,28 +186,28 @@ _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5,
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(j=(0, 1), r=(3, 4)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(r=(3, 4)),
     holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
     refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
             *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
             *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
 def onnx_attention_visible(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, j: int, r: int
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int
 ) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention, for a mask that leaves every row a key"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m)]
+    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m)]
     return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(j=(0, 1), r=(3, 4)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(r=(3, 4)),
     holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
     refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), dict(_PLAIN, s=-0.5, c=0.0, g=0)],
 )  # fmt: skip
-def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, j: int, r: int) -> Sides:
+def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
     """sdpa(q, k, v) = ONNX Attention without a mask"""
-    when = [*_batch(q, k, v, j), *_onnx_legal(q, k, v, s, r)]
+    when = [*_batch(q, k, v), *_onnx_legal(q, k, v, s, r)]
     return Sides(sdpa(q, k, v, absent(), s, c, g), _onnx(q, k, v, absent(), s, c, r), when=when)
 
 
@@ -236,14 +233,14 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}, {**_MASKED, **_UNFIXED}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED),
             dict(_MASKED, m="b 1 s t:bool")],
 )  # fmt: skip
-def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int) -> Sides:
+def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
-    when = [*_batch(q, k, v, j), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
@@ -251,29 +248,29 @@ _F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(j=(0, 1), r=(3, 4, 5)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(3, 4, 5)),
     holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE},
            {**_MASKED, **_UNFIXED}],
     refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64},
             dict(_MASKED, m="b 1 s t:bool")],
 )  # fmt: skip
 def ms_mha_guarded(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, r: int
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int
 ) -> Sides:
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
     out = _mha(q, k, v, m, s, n, h, d, r)
     guarded = tensor("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
-    when = [*_batch(q, k, v, j), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r)]
+    when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r)]
     when += [eq(dtype(q), 1), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(j=(0, 1), g=(0, 1), r=(3, 4, 5)),
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(g=(0, 1), r=(3, 4, 5)),
     holds=[_PLAIN, dict(_PLAIN, v="b n t h"), {**_PLAIN, **_SYMBOLS}, {**_PLAIN, **_UNFIXED}],
     refuse=[*_other_batch(_PLAIN), *_mha_refuses(_PLAIN)],
 )  # fmt: skip
-def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, j: int, g: int, r: int) -> Sides:
+def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, g: int, r: int) -> Sides:
     """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""
-    when = [*_batch(q, k, v, j), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    when = [*_batch(q, k, v), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
     return Sides(sdpa(q, k, v, absent(), s, real(0.0), g), _mha(q, k, v, absent(), s, n, h, d, r), when=when)
