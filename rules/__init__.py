@@ -18,6 +18,7 @@ from . import (
     norm,
     rope_targets,
     rotary,
+    sink,
     slicing,
 )
 
@@ -30,7 +31,7 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
 #: Rotary position embeddings, normalisation and activations as fused operators.
 FUSION: tuple[Rule, ...] = _rules(
-    rotary, rope_targets, norm, activation, attention_layout, attention, merged, attention_targets, gqa
+    rotary, rope_targets, norm, activation, attention_layout, attention, merged, sink, attention_targets, gqa
 )
 #: Everything: the default.
 ALL: tuple[Rule, ...] = ALGEBRA + FUSION

@@ -36,12 +36,16 @@ REDUNDANT: dict[str, str] = {
     "rope-columns-without (dim ? -1) = (DNum 1)": _COUNT,
     "rope-rows-b??h-without (dim c -4) = (dim d -4)": "one may be 1; it keeps both caches of one shape",
     "rms-norm*-without (dtype w) = *": _TYPED,
+    "sdpa-sink-grouped-without (dim k -3) = *": "weights of one number of heads meet both",
+    "sdpa-sink-grouped-without (rank v) = *": "repeated heads have four axes",
+    "sdpa-sink*-without (rank m) <= *": "an absent mask, which it keeps out, is the other reading's",
     "layer-norm-without (dtype b) = (dtype x)": _TYPED,
 }
 #: Changes, as patterns over ids, that leave the law true; and why.
 EQUIVALENT: dict[str, str] = {
     "ms-rope*-rows-the next axis*": "axes 0 and -1 of a vector are the same",
     "gqa-decode*-the next axis": "axes 0 and -1 of a vector are the same",
+    "sdpa-sink*-the next axis [13]": "axes 0 and -1 of a vector are the same",
     "merged-plus-each-the next axis": "the new axis of size 1 may stand on either side of the merged one",
     "ms-mha-guarded-another number": "which rows are NaN does not depend on the scale",
 }
