@@ -48,8 +48,8 @@ def _sink(
     stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
     holds=[_SINK, dict(_SINK, m="1 1 s t", c=3.0), dict(_SINK, k="b 1 t h", v="b 1 t d")],
     refuse=[dict(_SINK, v="t d"), dict(_SINK, v="1 b n t d"), dict(_SINK, k="b n t h", v="b 1 t d"),
-            dict(_SINK, k="b 1 t h"), dict(_SINK, v="1 n t d"), dict(_SINK, k="1 n t h", v="1 n t d"), dict(_SINK, q="1 n s h"),
-            dict(_SINK, q="b n 1 h"), dict(_SINK, k="b n 1 h"), dict(_SINK, k="1 n t h"),
+            dict(_SINK, k="b 1 t h"), dict(_SINK, v="1 n t d"), dict(_SINK, k="1 n t h", v="1 n t d"),
+            dict(_SINK, q="1 n s h"), dict(_SINK, q="b n 1 h"), dict(_SINK, k="b n 1 h"), dict(_SINK, k="1 n t h"),
             dict(_SINK, q="b 1 s h", k="b 1 t h", v="b 1 t d", m="b n s t"),
             dict(_SINK, q="1 n s h", k="1 n t h", v="1 n t d", m="b 1 s t")],
 )  # fmt: skip
