@@ -30,6 +30,8 @@ def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...
     if sizes[0] is None or sizes[0] != sizes[1]:
         return None
     batch = [c for c in out if c in left and c in right]
+    if len(batch) + 2 != len(out):
+        return None
     first = _permuted(x, left, [*batch, *rows, *summed])
     second = _permuted(y, right, [*batch, *summed, *columns])
     return _permuted(("MatMul", first, second), "".join([*batch, *rows, *columns]), list(out))

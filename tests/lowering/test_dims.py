@@ -101,3 +101,14 @@ def test_a_division_that_an_equation_makes_impossible_has_no_value() -> None:
     assert str(dims.resolve(quotient)).startswith("?")
     with pytest.raises(ValueError, match="divides by zero"):
         dims.evaluate(quotient, {"a": 1, "b": 0})
+
+
+def test_a_multiple_of_a_number_above_one_is_never_one() -> None:
+    dims = Dims()
+    a, b = dims.symbol("a"), dims.symbol("b")
+    four = dims.mul(4, a)
+    assert dims.never_one(four)
+    assert dims.never_one(dims.add(four, dims.mul(6, b)))
+    assert dims.never_one(3)
+    for other in (a, dims.mul(a, b), dims.add(four, 1), dims.add(four, dims.mul(3, b)), 1, 0):
+        assert not dims.never_one(other)

@@ -68,3 +68,34 @@ def test_a_range_of_known_floats_has_a_length(start: float, limit: float, step: 
 def test_a_range_of_unknown_floats_has_none(step: float) -> None:
     text = "(float start, float limit) => (float[k] r) { r = Range(start, limit, step) }"
     assert is_fresh(sizes(model(text, step=step))[1]["r"])
+
+
+def test_axes_of_several_heads_that_meet_prove_their_batches_equal() -> None:
+    """4*a against 4*b: neither can be 1, so neither is stretched."""
+    text = """(float[a,4,n] x, float[b,4,n] z) => (float[c,d] y) {
+        flat = Constant <value_ints = [-1, 1]> ()
+        tall = ReduceSum <keepdims = 0> (x, two)
+        p = Reshape (tall, flat)
+        low = ReduceSum <keepdims = 0> (z, two)
+        q = Reshape (low, flat)
+        y = Add (p, q)
+    }"""
+    _, found = sizes(model(text, two=[2]))
+    assert found["p"] == found["q"] == found["y"]
+    assert found["y"] in (("4*a", 1), ("4*b", 1))
+
+
+def test_sizes_of_integer_inputs_are_positive_and_a_past_may_be_empty() -> None:
+    text = """(int64[batch,seq] ids, float[b,4,past,8] cache) => (int64[n] y, float[m] z) {
+        y = Shape (ids)
+        z = Shape (cache)
+    }"""
+    read = ir.from_proto(model(text))
+    shapes = infer(read)
+    batch, seq = shapes.of(read.graph.inputs[0]).dims or ()
+    assert shapes.positive(batch)
+    assert shapes.positive(seq)
+    assert not shapes.positive("past")
+    assert shapes.positive(3)
+    assert not shapes.positive(0)
+    assert not shapes.positive(-1)

@@ -1,0 +1,52 @@
+"""Einsum as a MatMul between transposes: equal to numpy on random letters, and refused where one MatMul does not do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_egraph.lowering.einsum import product
+
+SIZES = {"b": 2, "n": 3, "i": 4, "j": 5, "k": 6, "o": 1}
+
+
+def shapes(equation: str) -> list[tuple[int | str, ...]]:
+    return [tuple(SIZES[c] for c in term) for term in equation.split("->")[0].split(",")]
+
+
+def value(spelled: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if isinstance(spelled, str):
+        return x if spelled == "x" else y
+    name, *operands = spelled
+    if name == "Transpose":
+        return value(operands[0], x, y).transpose(operands[1])
+    assert name == "MatMul"
+    return value(operands[0], x, y) @ value(operands[1], x, y)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_letters(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    batch = "bn"[: rng.integers(3)]
+    left, right, out = ("".join(rng.permutation(list(batch + letters))) for letters in ("ik", "kj", "ij"))
+    equation = f"{left},{right}->{out}"
+    x, y = (rng.normal(size=[SIZES[c] for c in term]) for term in (left, right))
+    spelled = product(equation, "x", "y", shapes(equation))
+    assert np.allclose(value(spelled, x, y), np.einsum(equation, x, y), rtol=1e-12), equation
+
+
+@pytest.mark.parametrize("equation", [
+    "ik,kj", "ik,kj->i", "ik,kj->ijo", "iik,kj->ij", "bik,kj->ij", "ik,jk->kij", "bik,bkj->bbij", "i,j->ij", "ik,ik->i",
+    "...ik,...kj->...ij", "bnik,bkj->bnij", "ik,kj,jn->in", "ikn,knj->ij",
+])  # fmt: skip
+def test_what_one_matmul_does_not_do(equation: str) -> None:
+    known = shapes(equation) if "." not in equation else [(2, 3), (3, 4)]
+    assert product(equation, "x", "y", known) is None
+
+
+def test_a_size_that_may_be_stretched_is_no_sum() -> None:
+    assert product("ik,kj->ij", "x", "y", [(2, "k"), ("m", 3)]) is None
+    assert product("ik,kj->ij", "x", "y", [(2, 3), None]) is None
+    assert product("ik,kj->ij", "x", "y", [(2, "k"), ("k", 3)]) == ("MatMul", "x", "y")
