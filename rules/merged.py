@@ -43,16 +43,19 @@ def merged_reshape(x: Tensor, u: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", holds=dict(x="s b n*h", u="ints s b*n h"),
+    stage="marker", contract="exact", expand=dict(keys=(0, 1)), holds=dict(x="s b n*h", u="ints s b*n h"),
     refuse=[dict(x="2 2 6", u="ints 2 3 4"), dict(x="2 3 6", u="ints 3 6 2"), dict(x="2 2 3 6", u="ints 2 18 2")],
 )  # fmt: skip
-def merged_heads(x: Tensor, u: Tensor, e: Int, h: Int) -> Sides:
-    """transpose(reshape(x, [S, B*N, H]), 102) = merged(transpose(reshape(x, [S, B, N, H]), 1203))"""
+def merged_heads(x: Tensor, u: Tensor, e: Int, h: Int, keys: int) -> Sides:
+    """transpose(reshape(x, [S, B*N, H]), 102) = merged(transpose(reshape(x, [S, B, N, H]), 1203)),   and with K^T"""
     split = tensor("Reshape", x, u)
     when = [eq(rank(x), 3), eq(dim(split, -3), dim(x, -3)), eq(dim(split, -1), num(h))]
     when += [eq(dim(x, -1), num(e)), eq(e % h, 0)]
     heads = reshape(x, ints(0, 0, e / h, h))
-    return Sides(transpose(split, (1, 0, 2)), merged(transpose(heads, (1, 2, 0, 3))), when=when)
+    apart = transpose(heads, (1, 2, 0, 3))
+    if keys:
+        return Sides(transpose(split, (1, 2, 0)), merged(transpose(apart, KT)), when=when)
+    return Sides(transpose(split, (1, 0, 2)), merged(apart), when=when)
 
 
 @rule(

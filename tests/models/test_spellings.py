@@ -74,6 +74,29 @@ FUSE = {
         m3 = Reshape (m, flat2)
         p3 = Softmax <axis = -1> (m3)
     """ + APART,
+    "batch second, as nn.MultiheadAttention has it": """
+        bn = Mul (b, heads)
+        tall = Concat <axis = 0> (s, bn, size)
+        xs = Transpose <perm = [1, 0, 2]> (x)
+        zs = Transpose <perm = [1, 0, 2]> (z)
+        qs = Reshape (xs, tall)
+        ks = Reshape (zs, tall)
+        nz = Neg (zs)
+        vs = Reshape (nz, tall)
+        q3 = Transpose <perm = [1, 0, 2]> (qs)
+        k3 = Transpose <perm = [1, 2, 0]> (ks)
+        v3 = Transpose <perm = [1, 0, 2]> (vs)
+        r3 = MatMul (q3, k3)
+        a3 = Mul (r3, half)
+        p3 = Softmax <axis = -1> (a3)
+        o3 = MatMul (p3, v3)
+        os = Transpose <perm = [1, 0, 2]> (o3)
+        long = Concat <axis = 0> (s, b, all)
+        w = Reshape (os, long)
+        wb = Transpose <perm = [1, 0, 2]> (w)
+        o0 = Reshape (wb, split)
+        o = Transpose <perm = [0, 2, 1, 3]> (o0)
+    """,
     "hidden rather than kept": SCORES + "hide = Not (keep) \n m = Where (hide, low, a)" + "\n" + SOFTMAX,
     "slope, then mask": SCORES + "a1 = Add (a, slope) \n m = Where (keep, a1, low) \n" + SOFTMAX,
     "-1e9": SCORES + "m = Where (keep, a, big) \n" + SOFTMAX,
