@@ -222,6 +222,17 @@ def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
     return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} broadcasts into {x.text()}")
 
 
+def fits(m: Expr, axis: int, x: Expr, other: int) -> Guard:
+    """The same as `within`, or m has no such axis."""
+
+    def test(env: dict[str, Any]) -> bool:
+        mask, whole = _array(m, env), _array(x, env)
+        return mask.ndim < -axis or mask.shape[axis] in (1, whole.shape[other])
+
+    fact = f"(mask-fits {m.text()} {x.text()} {axis} {other})"
+    return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} fits {x.text()}")
+
+
 def same_batch(q: Expr, k: Expr) -> Guard:
     """Operands of an `Sdpa` have the same batch size by proof, or symbols that can only be equal."""
 
@@ -266,8 +277,9 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_true",
-    "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "float_of",
-    "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne", "near", "num",
-    "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "size", "size_known", "slice_",
-    "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze", "variable", "visible", "within",
+    "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "fits",
+    "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne",
+    "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "size",
+    "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",
+    "variable", "visible", "within",
 ]  # fmt: skip

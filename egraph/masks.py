@@ -16,7 +16,7 @@ Lengths are taken to be 1 at least. Causality is i >= j, a window i - j < W, a p
 
 from __future__ import annotations
 
-from .dtypes import BOOL
+from .dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64
 
 Law = tuple[str, str, str]  # name, body, action
 
@@ -45,8 +45,10 @@ def laws() -> list[Law]:
 
 def _numbers() -> list[Law]:
     counted = "(= a (Int0 k)) (= b (Int0 s)) (> s 0) (= o (Range a l b))"
-    same = "Unsqueeze Squeeze Gather Reshape Cast Transpose Expand".split()
+    same = "Unsqueeze Squeeze Gather Reshape Transpose Expand".split()
+    wide = (FLOAT32, FLOAT64, INT32, INT64)  # a narrower integer wraps around
     return [
+        *((f"nonneg-cast-{to}", f"(no-negative x) (= o (Cast x {to}))", "(no-negative o)") for to in wide),
         ("nonneg-range", f"{counted} (>= k 0)", "(no-negative o)"),
         ("starts-range", f"{counted} (= k 0)", "(has-zero o)"),
         ("starts-unsqueeze", "(has-zero x) (= o (Unsqueeze x a)) (!= a -1)", "(has-zero o)"),

@@ -48,6 +48,9 @@ def load(source: Source) -> Loaded:
         return _prepared(_deserialize(source, "the ModelProto"), "proto", ())
     if isinstance(source, ir.Model):
         return _prepared(_cloned(source), "ir", ())
+    if not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise ModelError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not an object of type {kind}")
     path = Path(source)
     try:
         model = _deserialize(_parsed(path), str(path))

@@ -20,6 +20,8 @@ def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
     """One `Tensor` per output, None if the library does not know the operator or rejects the node."""
     registry.collect()  # idempotent: the first call imports its operators
     original = node.node
+    if "keep_aspect_ratio_policy" in original.attributes:  # of a Resize; the library takes the sizes as given
+        return None
     function = registry.get(original.domain, original.op_type, version=node.opset)
     if function is None:
         return None

@@ -313,12 +313,35 @@ def split(node: Node) -> Outputs:
     return outputs
 
 
+def einsum(node: Node) -> Outputs:
+    """Each letter has one size, which an operand may have as 1. Source: ONNX Einsum-12."""
+    equation = node.node.attributes["equation"].as_string().replace(" ", "") if node.has("equation") else "."
+    left, arrow, out = equation.partition("->")
+    terms = left.split(",")
+    if "." in equation or len(terms) != len(node.inputs):
+        return [Tensor(node[0].dtype)]
+    found: dict[str, list[Dim]] = {}
+    for i, term in enumerate(terms):
+        shape = node[i].dims
+        if shape is None or len(shape) != len(term):
+            return [Tensor(node[0].dtype)]
+        for letter, extent in zip(term, shape, strict=True):
+            found.setdefault(letter, []).append(extent)
+    if not arrow:
+        out = "".join(sorted(letter for letter in found if left.count(letter) == 1))
+    sizes = {letter: node.dims.broadcast(*extents) for letter, extents in found.items()}
+    if any(sizes.get(letter) is None for letter in out):
+        return [Tensor(node[0].dtype)]
+    return [Tensor(node[0].dtype, tuple(size for letter in out if (size := sizes[letter]) is not None))]
+
+
 TABLE: Mapping[str, Function] = MappingProxyType(
     {
         **dict.fromkeys(SAME, same),
         "IsNaN": truth,
         "IsInf": truth,
         "Identity": identity,
+        "Einsum": einsum,
         "MatMul": matmul,
         "Transpose": transpose,
         "Expand": expand,

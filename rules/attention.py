@@ -303,8 +303,8 @@ def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
     refuse=[dict(x="b n s t", n="=-5", g=0), dict(x="t", n="=-3e38:1 1", g=0)],
 )  # fmt: skip
 def softmax_floored(x: Tensor, n: Tensor, g: Int) -> Sides:
-    """soft(max(x, lowest)) = soft(x)"""
-    return Sides(soft(call("Max", x, n), g), soft(x, g), when=[lowest(n), le(rank(n), rank(x))])
+    """soft(max(x, lowest)) = soft(x), guarded: a row of -inf stays finite"""
+    return Sides(soft(call("Max", x, n), g), soft(x, 1), when=[lowest(n), le(rank(n), rank(x))])
 
 
 @rule(

@@ -23,6 +23,7 @@ from ..egraph.lang import (
     dim,
     dtype,
     eq,
+    fits,
     ints,
     lt,
     mask_exact,
@@ -52,6 +53,11 @@ def _batch(q: Tensor, k: Tensor, v: Tensor) -> list[Guard]:
     return [same_batch(q, k), same_batch(q, v)]
 
 
+def scale_fits(s: Float) -> list[Guard]:
+    """An attribute is a float32, and what underflows to 0 there stands for another scale."""
+    return [lt(real(1e-60), s * s), lt(s * s, real(1e60))]
+
+
 def _fits(q: Tensor, k: Tensor, m: Tensor, *, floating: bool = False) -> list[Guard]:
     return [mask_exact(m, q, k), *([eq(dtype(m), dtype(q))] if floating else [])]
 
@@ -67,6 +73,11 @@ def _other_batch(sample: dict[str, Any]) -> list[dict[str, Any]]:
     fixed = dict(q="2 n s h", k="2 n t h", v="2 n t d")
     unequal = [{**fixed, "k": "1 n t h"}, {**fixed, "v": "1 n t d"}]
     return [{**sample, **s} for s in (*unequal, *({**_SYMBOLS, name: fixed[name]} for name in fixed))]
+
+
+def _other_scale(sample: dict[str, Any]) -> list[dict[str, Any]]:
+    """Scales the operator does not take, or not as they are."""
+    return [dict(sample, s=s) for s in (-0.5, 1e-40, 1e35)]
 
 
 def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
@@ -97,14 +108,18 @@ _SEEN = dict(_PLAIN, c=0.0, g=0, w="true b 1 s t", z="=0", x="=-3e38")
 @rule(
     stage="fuse", contract="reassociated", assumes=[MASK_FITS],
     holds=[_SEEN, dict(_SEEN, w="true 1 1 s t")],
-    refuse=[dict(_SEEN, w="b 1 s t:bool"), dict(_SEEN, z="=1")],
+    refuse=[dict(_SEEN, w="b 1 s t:bool"), dict(_SEEN, z="=1"),
+            *(dict(_SEEN, q="1 1 1 h", k="1 1 1 h", v="1 1 1 d", w=f"true {m}")
+              for m in ("5 1 1 1", "1 5 1 1", "1 1 5 1"))],
 )  # fmt: skip
 def mask_of_nothing(
     q: Tensor, k: Tensor, v: Tensor, w: Tensor, z: Tensor, x: Tensor, s: Float, c: Float, g: Int
 ) -> Sides:
     """sdpa(.., where(true, 0, x)) = sdpa(..) without a mask"""
-    full = sdpa(q, k, v, call("Where", w, z, x), s, c, g)
-    return Sides(full, sdpa(q, k, v, absent(), s, c, g), when=[all_true(w), eq(scalar(z), real(0.0))])
+    mask = tensor("Where", w, z, x)
+    axes = [fits(mask, a, q, a) for a in (-4, -3, -2)] + [fits(mask, -1, k, -2)]
+    when = [all_true(w), eq(scalar(z), real(0.0)), *axes]
+    return Sides(sdpa(q, k, v, mask, s, c, g), sdpa(q, k, v, absent(), s, c, g), when=when)
 
 
 @rule(
@@ -150,14 +165,14 @@ def _onnx(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, r: int
 def _onnx_legal(q: Tensor, k: Tensor, v: Tensor, s: Float, r: int) -> list[Guard]:
     known = {"n": dim(q, -3), "kv": dim(k, -3), "h": dim(q, -1), "d": dim(v, -1)} if r == 3 else {}
     sizes = [eq(size, num(Int("var", (name,)))) for name, size in known.items()]
-    return [*sizes, lt(real(0.0), s), supported("OnnxAttention3" if r == 3 else "OnnxAttention", q)]
+    return [*sizes, lt(real(0.0), s), *scale_fits(s), supported("OnnxAttention3" if r == 3 else "OnnxAttention", q)]
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
     expand=dict(r=(3, 4)),
     holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED}],
-    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), dict(_FULL, s=-0.5)],
+    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), *_other_scale(_FULL)],
 )  # fmt: skip
 def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention"""
@@ -172,8 +187,8 @@ _BOOL = dict(_MASKED, m="b 1 s t:bool", c=0.0)
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(r=(3, 4)),
     holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool"}],
-    refuse=[dict(_BOOL, m="b 1 s t"), dict(_BOOL, s=-0.5), dict(_BOOL, m="b 1 1 t:bool"), dict(_BOOL, m="b 1 s 1:bool"),
-            *_other_batch(dict(_BOOL, m="1 1 s t:bool")),
+    refuse=[dict(_BOOL, m="b 1 s t"), *_other_scale(_BOOL), dict(_BOOL, m="b 1 1 t:bool"),
+            dict(_BOOL, m="b 1 s 1:bool"), *_other_batch(dict(_BOOL, m="1 1 s t:bool")),
             *({**_BOOL, **_SINGLE, "m": f"{m}:bool"} for m in ("5 1 3 5", "1 5 3 5"))],
 )  # fmt: skip
 def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, r: int) -> Sides:
@@ -188,7 +203,7 @@ _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5,
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(r=(3, 4)),
     holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
-    refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), dict(_CAUSAL, s=-0.5),
+    refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), *_other_scale(_CAUSAL),
             *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
             *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
@@ -203,7 +218,7 @@ def onnx_attention_visible(
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(r=(3, 4)),
     holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
-    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), dict(_PLAIN, s=-0.5, c=0.0, g=0)],
+    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), *_other_scale(dict(_PLAIN, c=0.0, g=0))],
 )  # fmt: skip
 def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
     """sdpa(q, k, v) = ONNX Attention without a mask"""
@@ -229,7 +244,8 @@ _UNFIXED: dict[str, Any] = dict(q="b 6 s h", k="b K t h", v="b K t h", K=(6, 1))
 
 
 def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{**sample, **_GROUPED}, {**sample, **_GROUPED, "v": "b 2 t h"}, dict(sample, s=0.0)]
+    scales = [dict(sample, s=s) for s in (0.0, 1e-40, 1e35)]
+    return [{**sample, **_GROUPED}, {**sample, **_GROUPED, "v": "b 2 t h"}, *scales]
 
 
 @rule(
@@ -240,7 +256,7 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 )  # fmt: skip
 def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Sides:
     """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
-    when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), *scale_fits(s)]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
@@ -261,7 +277,7 @@ def ms_mha_guarded(
     out = _mha(q, k, v, m, s, n, h, d, r)
     guarded = tensor("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
     when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r)]
-    when += [eq(dtype(q), 1), ne(s, real(0.0))]
+    when += [eq(dtype(q), 1), *scale_fits(s)]
     return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
 
 
@@ -272,5 +288,5 @@ def ms_mha_guarded(
 )  # fmt: skip
 def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, g: int, r: int) -> Sides:
     """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""
-    when = [*_batch(q, k, v), *_equal_heads(q, k, v, n, h, d, r), ne(s, real(0.0))]
+    when = [*_batch(q, k, v), *_equal_heads(q, k, v, n, h, d, r), *scale_fits(s)]
     return Sides(sdpa(q, k, v, absent(), s, real(0.0), g), _mha(q, k, v, absent(), s, n, h, d, r), when=when)

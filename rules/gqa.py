@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..egraph.dtypes import INT32
+from ..egraph.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32
 from ..egraph.lang import (
     SWAP,
     Float,
@@ -22,13 +22,15 @@ from ..egraph.lang import (
     cast,
     concat,
     dim,
+    dtype,
     eq,
     ints,
+    mask_exact,
     num,
-    rank,
     real,
     reshape,
     rule,
+    same_batch,
     size,
     size_known,
     slice_,
@@ -40,6 +42,7 @@ from ..egraph.lang import (
 )
 from ..egraph.meaning import MASK_FITS, SAME_BATCH
 from .attention import ROWS_VISIBLE, sdpa
+from .attention_targets import scale_fits
 from .rope_targets import expanded, rows
 
 
@@ -50,9 +53,12 @@ def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
     return concat([each, spare], -2)
 
 
+#: A finite number that hides a key, for each element type the operator takes.
+_LOWEST = {FLOAT16: -65504.0, FLOAT32: -3.38e38, BFLOAT16: -3.38e38}
+
 _STEP: dict[str, Any] = dict(
     x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 3 16", z="b 2 3 16", c="b 1 8", d="b 1 8", w="16", u="16",
-    m="b 1 1 4", e=1e-6, s=0.25, cap=0.0, g=0, p=0,
+    m="b 1 1 4", e=1e-6, s=0.25, cap=0.0, p=0,
 )  # fmt: skip
 _GROWN = {name: _STEP[name].replace("b", "2").replace(" 3 ", " t ").replace("1 4", "1 t+1") for name in "azm"}
 _FIXED = {name: _STEP[name].replace("b", "2") for name in "xyvcd"}
@@ -62,9 +68,13 @@ _SMALL = dict(x="b 1 4 8", y="b 1 2 8", v="b 1 2 8", a="b 2 3 8", z="b 2 3 8", c
 
 def _step(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    g: Int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
+    low: int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
 ) -> Sides:  # fmt: skip
-    """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k."""
+    """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k.
+
+    low is 0, or the element type of a guarded attention: its mask is made finite, since in float16 the operator
+    gives NaN for a row hidden by -inf.
+    """
     n, k, h = (Int("var", (name,)) for name in ("n", "k", "h"))
     queries, news = (tensor("RMSNorm", t, w, e) for t, w in zip((x, y), weights, strict=True)) if weights else (x, y)
     query, new = (rows(transpose(t, SWAP), c, d, p, 0, 0) for t in (queries, news))
@@ -74,32 +84,37 @@ def _step(
     flat = [reshape(t, ints(0, 0, i * h * 2)) for t, i in ((x, n), (y, k), (v, k))]
     seqlens = cast(call("Expand", total - ints(1), one), INT32)
     ids = unsqueeze(call("Range", call("Int0", 0), squeeze(one, -1), call("Int0", 1)), -1)
-    operands = [*flat, a, z, seqlens, cast(squeeze(total, -1), INT32), _cache(x, c, total), _cache(x, d, total), ids, m]
+    bias = tensor("Max", m, call("FConst", real(_LOWEST[low]), low)) if low else m
+    operands = [*flat, a, z, seqlens, cast(squeeze(total, -1), INT32), _cache(x, c, total), _cache(x, d, total), ids]
+    operands.append(bias)
     op = "MsGQA" if weights else "MsGQARope"
     node = call(op, *operands, *(weights or ()), n, k, s, cap, p, *([e] if weights else []))
     out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), SWAP)
     when = [
         eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
         eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
-        eq(rank(m), 4), eq(dim(m, -2), num(1)), eq(dim(m, -1), dim(keys, -2)),
+        mask_exact(m, query, keys), same_batch(query, keys), same_batch(query, values),
+        eq(dtype(m), dtype(x)), *([eq(dtype(x), low)] if low else []), *scale_fits(s),
         supported(op, x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
     ]  # fmt: skip
     cached = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
-    return Sides(sdpa(query, keys, values, m, s, cap, g), out, when=when, states=cached)
+    return Sides(sdpa(query, keys, values, m, s, cap, min(low, 1)), out, when=when, states=cached)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
+    expand=dict(low=(0, *_LOWEST)),
     holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}],
     refuse=[{**_STEP, **_LONG}, {**_STEP, **_SMALL}, dict(_STEP, v="b 1 2 32", z="b 2 3 32"), dict(_STEP, m="b 1 3 4"),
-            dict(_STEP, m="b 1 1 1"), dict(_STEP, m="1 1 4")],
+            dict(_STEP, m="b 1 1 1"), dict(_STEP, m="1 1 4"), dict(_STEP, s=1e-40), dict(_STEP, s=1e35),
+            dict(_STEP, m="b 1 1 4:bool")],
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
-    e: Float, s: Float, cap: Float, g: Int, p: Int,
+    e: Float, s: Float, cap: Float, p: Int, low: int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, g, p, (w, u), e)
+    return _step(x, y, v, a, z, c, d, m, s, cap, low, p, (w, u), e)
 
 
 _PLAIN = {name: text for name, text in _STEP.items() if name not in ("w", "u", "e")}
@@ -108,13 +123,15 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
+    expand=dict(low=(0, *_LOWEST)),
     holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN}],
     refuse=[{**_PLAIN, **_LONG}, {**_PLAIN, **_SMALLER}, dict(_PLAIN, v="b 1 2 32", z="b 2 3 32"),
-            dict(_PLAIN, m="b 1 3 4"), dict(_PLAIN, m="b 1 1 1"), dict(_PLAIN, m="1 1 4")],
+            dict(_PLAIN, m="b 1 3 4"), dict(_PLAIN, m="b 1 1 1"), dict(_PLAIN, m="1 1 4"), dict(_PLAIN, s=1e-40),
+            dict(_PLAIN, s=1e35), dict(_PLAIN, m="b 1 1 4:bool")],
 )  # fmt: skip
 def gqa_decode_plain(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    g: Int, p: Int,
+    p: Int, low: int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(x), cat(past, rope(y)), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, g, p, None, real(0.0))
+    return _step(x, y, v, a, z, c, d, m, s, cap, low, p, None, real(0.0))

@@ -31,7 +31,7 @@ def merged(x: Tensor) -> Tensor:
 
 
 @rule(
-    stage="marker", contract="exact", holds=dict(x="b n s h", u="ints b*n s h"),
+    stage="normal", contract="exact", holds=dict(x="b n s h", u="ints b*n s h"),
     refuse=[dict(x="2 3 5 7", u="ints 6 7 5"), dict(x="2 3 5 7", u="ints 2 15 7"), dict(x="2 3 5 7", u="ints 1 6 5 7"),
             dict(x="3 5 7", u="ints 3 5 7"), dict(x="1 2 3 5 7", u="ints 6 5 7")],
 )  # fmt: skip
@@ -43,7 +43,7 @@ def merged_reshape(x: Tensor, u: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", expand=dict(keys=(0, 1)), holds=dict(x="s b n*h", u="ints s b*n h"),
+    stage="normal", contract="exact", expand=dict(keys=(0, 1)), holds=dict(x="s b n*h", u="ints s b*n h"),
     refuse=[dict(x="2 2 6", u="ints 2 3 4"), dict(x="2 3 6", u="ints 3 6 2"), dict(x="2 2 3 6", u="ints 2 18 2")],
 )  # fmt: skip
 def merged_heads(x: Tensor, u: Tensor, e: Int, h: Int, keys: int) -> Sides:
@@ -59,7 +59,7 @@ def merged_heads(x: Tensor, u: Tensor, e: Int, h: Int, keys: int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", holds=dict(x="b n s h", w="ints b n s h"),
+    stage="normal", contract="exact", holds=dict(x="b n s h", w="ints b n s h"),
     refuse=[dict(x="2 3 5 7", w="ints 3 2 5 7"), dict(x="2 3 5 7", w="ints 2 3 7 5"),
             dict(x="2 3 5 7", w="ints 1 2 3 5 7"), dict(x="2 3 5 7", w="ints 2 5 3 7"),
             dict(x="2 3 5 7", w="ints 6 5 7")],
@@ -70,21 +70,21 @@ def merged_apart(x: Tensor, w: Tensor) -> Sides:
     return Sides(apart, x, when=[eq(rank(apart), 4), *(eq(dim(apart, a), dim(x, a)) for a in (-1, -2, -3))])
 
 
-@rule(stage="marker", contract="exact", holds=dict(x="b n s 3"))
+@rule(stage="normal", contract="exact", holds=dict(x="b n s 3"))
 def merged_swapped(x: Tensor, h: Int) -> Sides:
     """transpose(merged(x), 102) = reshape(transpose(x, 2013), [S, B*N, H])"""
     rows = reshape(transpose(x, (2, 0, 1, 3)), ints(0, -1, h))
     return Sides(transpose(merged(x), (1, 0, 2)), rows, when=[eq(dim(x, -1), num(h))])
 
 
-@rule(stage="marker", contract="exact", holds=dict(x="b n s h"))
+@rule(stage="normal", contract="exact", holds=dict(x="b n s h"))
 def merged_transpose(x: Tensor) -> Sides:
     """transpose(merged(x), 021) = merged(transpose(x, 0132))"""
     return Sides(transpose(merged(x), (0, 2, 1)), merged(transpose(x, KT)))
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(x="b n s h", y="b n h t"),
+    stage="normal", contract="reassociated", holds=dict(x="b n s h", y="b n h t"),
     refuse=[dict(x="2 3 s h", y="3 2 h t"), dict(x="1 1 s h", y="b n h t")],
 )  # fmt: skip
 def merged_matmul(x: Tensor, y: Tensor) -> Sides:
@@ -93,7 +93,7 @@ def merged_matmul(x: Tensor, y: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", expand=dict(j=(0, 1)), holds=dict(x="b n s h", c="=0.5"),
+    stage="normal", contract="exact", expand=dict(j=(0, 1)), holds=dict(x="b n s h", c="=0.5"),
     refuse=[dict(x="b n s h", c="h"), dict(x="b n s h", c="=0.5:1 1 1 1")],
 )  # fmt: skip
 def merged_scaled(x: Tensor, c: Tensor, j: int) -> Sides:
@@ -103,7 +103,7 @@ def merged_scaled(x: Tensor, c: Tensor, j: int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", expand=dict(k=(0, 1)),
+    stage="normal", contract="exact", expand=dict(k=(0, 1)),
     holds=[dict(x="b n s t", m="s t"), dict(x="b n s t", m="t"), dict(x="b n s t", m="1 s t")],
     refuse=[dict(x="2 3 s t", m="6 s t"), dict(x="1 1 s t", m="5 s t"), dict(x="b n s t", m="1 1 s t")],
 )  # fmt: skip
@@ -114,7 +114,7 @@ def merged_plus(x: Tensor, m: Tensor, k: int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", holds=[dict(x="b n s t", m="b*n s t"), dict(x="b n s t", m="b*n 1 t")],
+    stage="normal", contract="exact", holds=[dict(x="b n s t", m="b*n s t"), dict(x="b n s t", m="b*n 1 t")],
     refuse=[dict(x="2 3 s t", m="1 s t"), dict(x="1 1 s t", m="5 s t"), dict(x="2 3 s t", m="s t")],
 )  # fmt: skip
 def merged_plus_each(x: Tensor, m: Tensor, n: Int) -> Sides:
@@ -125,7 +125,7 @@ def merged_plus_each(x: Tensor, m: Tensor, n: Int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="exact", holds=[dict(x="b n s t", y="b n s t"), dict(x="b n s t", y="b n 1 t")],
+    stage="normal", contract="exact", holds=[dict(x="b n s t", y="b n s t"), dict(x="b n s t", y="b n 1 t")],
     refuse=[dict(x="2 3 s t", y="3 2 s t"), dict(x="1 1 s t", y="b n s t")],
 )  # fmt: skip
 def merged_sum(x: Tensor, y: Tensor) -> Sides:

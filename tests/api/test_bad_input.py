@@ -20,7 +20,8 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 from typer.testing import CliRunner
 
-from onnx_egraph import cli
+from onnx_egraph import cli, saturate_and_extract
+from onnx_egraph.egraph.errors import ModelError
 
 
 def info(name: str) -> onnx.ValueInfoProto:
@@ -343,3 +344,8 @@ def test_a_process_of_its_own_says_one_line_too(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "'second'" in done.stderr
+
+
+def test_what_is_no_model_is_named() -> None:
+    with pytest.raises(ModelError, match="not an object of type int"):
+        saturate_and_extract(3)  # type: ignore[arg-type]

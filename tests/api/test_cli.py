@@ -344,3 +344,10 @@ def test_version(model: Path) -> None:
     done = script("--version")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(b"onnx-egraph 0.")
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "onnx_egraph", "optimize", "no-such-file.onnx", "-o", "out.onnx"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no-such-file.onnx" in done.stderr

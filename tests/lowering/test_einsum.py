@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
 import pytest
 
 from onnx_egraph.lowering.einsum import product
+from onnx_egraph.lowering.shapes import infer
 
 SIZES = {"b": 2, "n": 3, "i": 4, "j": 5, "k": 6, "o": 1}
 
@@ -50,3 +54,17 @@ def test_a_size_that_may_be_stretched_is_no_sum() -> None:
     assert product("ik,kj->ij", "x", "y", [(2, "k"), ("m", 3)]) is None
     assert product("ik,kj->ij", "x", "y", [(2, 3), None]) is None
     assert product("ik,kj->ij", "x", "y", [(2, "k"), ("k", 3)]) == ("MatMul", "x", "y")
+
+
+def test_a_letter_has_the_larger_of_its_sizes() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[1,s,4] x, float[b,4,6] y) => (float[n,m] z, int64[k] size) {
+        e = Einsum <equation = "bij,bjk->bik"> (x, y)
+        to = Constant <value_ints = [0, -1]> ()
+        z = Reshape (e, to)
+        size = Shape (e)
+    }"""
+    model = onnx.parser.parse_model(text)
+    read = ir.from_proto(model)
+    shapes = infer(read)
+    assert shapes.of(read.graph.node(0).outputs[0]).dims == ("b", "s", 6)

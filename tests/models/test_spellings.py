@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.cost import NodeCount
@@ -217,3 +217,80 @@ def test_an_attention_of_repeated_heads_is_grouped() -> None:
     assert [n.op_type for n in result.model.graph.node].count("Expand") == 1  # the mask's
     assert node.input[3]
     assert equal(model, result.model)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_floor_under_hidden_rows_keeps_them_finite(dtype: type) -> None:
+    """softmax(max(scores + m, lowest)) of a row of -inf is even weights; whatever is made of it, no NaN."""
+    kind = "float" if dtype == np.float32 else "float16"
+    text = f"""<ir_version: 10, opset_import: ["" : 20]>
+    g ({kind}[b,2,s,8] q, {kind}[b,2,t,8] k, {kind}[b,2,t,8] v, {kind}[b,1,s,t] m) => ({kind}[b,2,s,8] y) {{
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        r = MatMul (q, kt)
+        a = Mul (r, half)
+        c = Add (a, m)
+        f = Max (c, low)
+        p = Softmax <axis = -1> (f)
+        y = MatMul (p, v)
+    }}"""
+    for scale in (0.5, -0.5):
+        model = parser.parse_model(text)
+        numbers = {"half": scale, "low": np.finfo(dtype).min}
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(n, dtype), k) for k, n in numbers.items())
+        optimised = saturate_and_extract(model).model
+        rng = np.random.default_rng(0)
+        given = {k: rng.normal(size=(2, 2, n, 8)).astype(dtype) for k, n in (("q", 3), ("k", 4), ("v", 4))}
+        given["m"] = np.zeros((2, 1, 3, 4), dtype)
+        given["m"][0, 0, 1] = -np.inf
+        a, b = run(model, given), run(optimised, given)
+        assert np.isfinite(b).all()
+        near = 32 * float(np.finfo(dtype).eps)
+        assert np.allclose(np.delete(a, 1, axis=2), np.delete(b, 1, axis=2), rtol=near, atol=near)
+
+
+def test_a_scale_that_underflows_is_no_scale() -> None:
+    tiny = SCORES.replace("(q, kt)", "(q1, k1)").replace("r = ", "q1 = Mul (q, tiny) \n k1 = Mul (kt, tiny) \n r = ")
+    model = build("tiny = Constant <value_float = 1e-30> () \n" + tiny + "m = Identity (a) \n" + SOFTMAX)
+    optimised = saturate_and_extract(model).model
+    assert attentions(optimised) == 0
+    assert equal(model, optimised)
+
+
+def test_positions_that_wrap_around_hide_keys() -> None:
+    body = SCORES + """
+        n = Squeeze (s)
+        step = Constant <value_int = 1> ()
+        begin = Constant <value_int = 0> ()
+        place = Range (begin, n, step)
+        narrow = Cast <to = 3> (place)
+        null = Cast <to = 3> (begin)
+        seen = GreaterOrEqual (narrow, null)
+        m = Where (seen, a, low)
+    """ + "\n" + SOFTMAX
+    model = build(body)
+    optimised = saturate_and_extract(model).model
+    given = feeds(1, 200)
+    assert np.allclose(run(model, given), run(optimised, given), rtol=1e-5, atol=1e-5)
+
+
+def test_a_mask_of_nothing_that_widens_the_scores_stays() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[1,2,s,8] q, float[1,2,t,8] k, float[5,1,s,t] like) => (float[5,2,s,8] y)
+    <float zero = {0}, float low = {-3.4e38}> {
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        a = MatMul (q, kt)
+        n = Shape (like)
+        all = ConstantOfShape <value = bool[1] {1}> (n)
+        m = Where (all, zero, low)
+        c = Add (a, m)
+        p = Softmax <axis = -1> (c)
+        y = MatMul (p, k)
+    }"""
+    model = parser.parse_model(text)
+    optimised = saturate_and_extract(model).model
+    rng = np.random.default_rng(0)
+    given = {"q": rng.normal(size=(1, 2, 3, 8)), "k": rng.normal(size=(1, 2, 4, 8)), "like": np.zeros((5, 1, 3, 4))}
+    given = {k: v.astype(np.float32) for k, v in given.items()}
+    a, b = run(model, given), run(optimised, given)
+    assert a.shape == b.shape
+    assert np.allclose(a, b, rtol=1e-5, atol=1e-5)
