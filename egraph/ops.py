@@ -423,11 +423,11 @@ def _table() -> Mapping[str, Op]:
     op("MsMHA", "q k v mask num_heads:i64 scale:f64", ms_mha, "mha")
     op(
         "MsGQA", "q k v past_key past_value seqlens total cos sin ids bias q_weight k_weight num_heads:i64"
-        " kv_num_heads:i64 scale:f64 cap:f64 pairs:i64 eps:f64", ms_gqa, out=NODE, dtype="",
+        " kv_num_heads:i64 scale:f64 cap:f64 pairs:i64 eps:f64", _quiet(ms_gqa), out=NODE, dtype="",
     )  # fmt: skip
     op(
         "MsGQARope", "q k v past_key past_value seqlens total cos sin ids bias num_heads:i64 kv_num_heads:i64 scale:f64"
-        " cap:f64 pairs:i64", lambda *a: ms_gqa(*(*a[:11], None, None, *a[11:], 0.0)), out=NODE, dtype="",
+        " cap:f64 pairs:i64", _quiet(lambda *a: ms_gqa(*(*a[:11], None, None, *a[11:], 0.0))), out=NODE, dtype="",
     )  # fmt: skip
     op("MsRope", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")
     op("MsRope3", "x ids cos sin pairs:i64 width:i64 heads:i64", ms_rope, "same")

@@ -110,7 +110,8 @@ _SEEN = dict(_PLAIN, c=0.0, g=0, w="true b 1 s t", z="=0", x="=-3e38")
     holds=[_SEEN, dict(_SEEN, w="true 1 1 s t")],
     refuse=[dict(_SEEN, w="b 1 s t:bool"), dict(_SEEN, z="=1"),
             *(dict(_SEEN, q="1 1 1 h", k="1 1 1 h", v="1 1 1 d", w=f"true {m}")
-              for m in ("5 1 1 1", "1 5 1 1", "1 1 5 1"))],
+              for m in ("5 1 1 1", "1 5 1 1", "1 1 5 1")),
+            dict(_SEEN, k="b n 1 h", v="b n 5 d", w="true b 1 s 5")],
 )  # fmt: skip
 def mask_of_nothing(
     q: Tensor, k: Tensor, v: Tensor, w: Tensor, z: Tensor, x: Tensor, s: Float, c: Float, g: Int

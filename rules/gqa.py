@@ -41,6 +41,7 @@ from ..egraph.lang import (
     unsqueeze,
 )
 from ..egraph.meaning import MASK_FITS, SAME_BATCH
+from ..egraph.term import Expr
 from .attention import ROWS_VISIBLE, sdpa
 from .attention_targets import scale_fits
 from .rope_targets import expanded, rows
@@ -53,27 +54,34 @@ def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
     return concat([each, spare], -2)
 
 
-#: A finite number that hides a key, for each element type the operator takes.
-_LOWEST = {FLOAT16: -65504.0, FLOAT32: -3.38e38, BFLOAT16: -3.38e38}
-
 _STEP: dict[str, Any] = dict(
     x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 3 16", z="b 2 3 16", c="b 1 8", d="b 1 8", w="16", u="16",
     m="b 1 1 4", e=1e-6, s=0.25, cap=0.0, p=0,
 )  # fmt: skip
 _GROWN = {name: _STEP[name].replace("b", "2").replace(" 3 ", " t ").replace("1 4", "1 t+1") for name in "azm"}
 _FIXED = {name: _STEP[name].replace("b", "2") for name in "xyvcd"}
-_LONG = dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", c="b 3 8", d="b 3 8", m="b 1 1 6")
+_LONG = dict(x="b 3 4 16", y="b 3 2 16", v="b 3 2 16", c="b 3 8", d="b 3 8", m="b 1 3 6")
 _SMALL = dict(x="b 1 4 8", y="b 1 2 8", v="b 1 2 8", a="b 2 3 8", z="b 2 3 8", c="b 1 4", d="b 1 4", w="8", u="8")
+
+
+_ALL = dict(x="2 1 4 16", y="2 1 2 16", v="2 1 2 16", a="2 2 3 16", z="2 2 3 16", c="1 1 8", d="1 1 8", m="1 1 1 4")
+_UNEQUAL = [{**_ALL, "y": "1 1 2 16", "a": "1 2 3 16"}, {**_ALL, "v": "1 1 2 16", "z": "1 2 3 16"}]  # they broadcast
+_HIDDEN = dict(m="hiding b 1 1 4")
+
+
+def _refuses(sample: dict[str, Any], small: dict[str, Any]) -> list[dict[str, Any]]:
+    """More than one position, heads of 8 channels or of two sizes, other batches, other masks, other scales."""
+    other = [dict(v="b 1 2 32", z="b 2 3 32"), *(dict(m=m) for m in ("b 1 3 4", "b 1 1 1", "1 1 4", "b 1 1 4:bool"))]
+    return [{**sample, **change} for change in (_LONG, small, *_UNEQUAL, *other, dict(s=1e-40), dict(s=1e35))]
 
 
 def _step(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    low: int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
+    guard: int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
 ) -> Sides:  # fmt: skip
     """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k.
 
-    low is 0, or the element type of a guarded attention: its mask is made finite, since in float16 the operator
-    gives NaN for a row hidden by -inf.
+    guard is 0, or the element type of an attention that makes rows of NaN 0.
     """
     n, k, h = (Int("var", (name,)) for name in ("n", "k", "h"))
     queries, news = (tensor("RMSNorm", t, w, e) for t, w in zip((x, y), weights, strict=True)) if weights else (x, y)
@@ -84,37 +92,36 @@ def _step(
     flat = [reshape(t, ints(0, 0, i * h * 2)) for t, i in ((x, n), (y, k), (v, k))]
     seqlens = cast(call("Expand", total - ints(1), one), INT32)
     ids = unsqueeze(call("Range", call("Int0", 0), squeeze(one, -1), call("Int0", 1)), -1)
-    bias = tensor("Max", m, call("FConst", real(_LOWEST[low]), low)) if low else m
-    operands = [*flat, a, z, seqlens, cast(squeeze(total, -1), INT32), _cache(x, c, total), _cache(x, d, total), ids]
-    operands.append(bias)
+    operands = [*flat, a, z, seqlens, cast(squeeze(total, -1), INT32), _cache(x, c, total), _cache(x, d, total), ids, m]
     op = "MsGQA" if weights else "MsGQARope"
     node = call(op, *operands, *(weights or ()), n, k, s, cap, p, *([e] if weights else []))
-    out: Tensor = transpose(reshape(call("Out", node, 0), ints(0, 0, n, h * 2)), SWAP)
+    split = reshape(call("Out", node, 0), ints(0, 0, n, h * 2))
+    clean = tensor("Where", call("IsNaN", split), call("FConst", real(0.0), guard), split) if guard else split
     when = [
         eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
         eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
         mask_exact(m, query, keys), same_batch(query, keys), same_batch(query, values),
-        eq(dtype(m), dtype(x)), *([eq(dtype(x), low)] if low else []), *scale_fits(s),
+        eq(dtype(m), dtype(x)), *([eq(dtype(x), guard)] if guard else []), *scale_fits(s),
         supported(op, x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
     ]  # fmt: skip
-    cached = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
-    return Sides(sdpa(query, keys, values, m, s, cap, min(low, 1)), out, when=when, states=cached)
+    states: list[tuple[Expr, Expr]] = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
+    states += [(dim(split, -4), dim(x, -4)), (dim(split, -3), num(1))]
+    lhs = sdpa(query, keys, values, m, s, cap, min(guard, 1))
+    return Sides(lhs, transpose(clean, SWAP), when=when, states=states)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(low=(0, *_LOWEST)),
-    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}],
-    refuse=[{**_STEP, **_LONG}, {**_STEP, **_SMALL}, dict(_STEP, v="b 1 2 32", z="b 2 3 32"), dict(_STEP, m="b 1 3 4"),
-            dict(_STEP, m="b 1 1 1"), dict(_STEP, m="1 1 4"), dict(_STEP, s=1e-40), dict(_STEP, s=1e35),
-            dict(_STEP, m="b 1 1 4:bool")],
+    expand=dict(guard=(0, FLOAT16, FLOAT32, BFLOAT16)),
+    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}, {**_STEP, **_HIDDEN}],
+    refuse=_refuses(_STEP, _SMALL),
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
-    e: Float, s: Float, cap: Float, p: Int, low: int,
+    e: Float, s: Float, cap: Float, p: Int, guard: int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, low, p, (w, u), e)
+    return _step(x, y, v, a, z, c, d, m, s, cap, guard, p, (w, u), e)
 
 
 _PLAIN = {name: text for name, text in _STEP.items() if name not in ("w", "u", "e")}
@@ -123,15 +130,13 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(low=(0, *_LOWEST)),
-    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN}],
-    refuse=[{**_PLAIN, **_LONG}, {**_PLAIN, **_SMALLER}, dict(_PLAIN, v="b 1 2 32", z="b 2 3 32"),
-            dict(_PLAIN, m="b 1 3 4"), dict(_PLAIN, m="b 1 1 1"), dict(_PLAIN, m="1 1 4"), dict(_PLAIN, s=1e-40),
-            dict(_PLAIN, s=1e35), dict(_PLAIN, m="b 1 1 4:bool")],
+    expand=dict(guard=(0, FLOAT16, FLOAT32, BFLOAT16)),
+    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN}, {**_PLAIN, **_HIDDEN}],
+    refuse=_refuses(_PLAIN, _SMALLER),
 )  # fmt: skip
 def gqa_decode_plain(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    p: Int, low: int,
+    p: Int, guard: int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(x), cat(past, rope(y)), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, low, p, None, real(0.0))
+    return _step(x, y, v, a, z, c, d, m, s, cap, guard, p, None, real(0.0))
