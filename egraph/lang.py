@@ -206,11 +206,6 @@ def visible(m: Expr) -> Guard:
     return Guard(f"(visible {m.text()})", test, m.variables(), f"no row of {m.text()} hides every key")
 
 
-def all_true(c: Expr) -> Guard:
-    """Every element of the boolean c is true, by proof."""
-    return Guard(f"(all-true {c.text()})", lambda env: bool(_array(c, env).all()), c.variables(), f"{c.text()} is true")
-
-
 def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
     """Axis `axis` of the mask m of an `Sdpa` is 1 or axis `other` of x, or symbols may make it so; m has that axis."""
 
@@ -220,17 +215,6 @@ def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
 
     fact = f"(within {m.text()} {x.text()} {axis} {other})"
     return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} broadcasts into {x.text()}")
-
-
-def fits(m: Expr, axis: int, x: Expr, other: int) -> Guard:
-    """The same as `within`, or m has no such axis."""
-
-    def test(env: dict[str, Any]) -> bool:
-        mask, whole = _array(m, env), _array(x, env)
-        return mask.ndim < -axis or mask.shape[axis] in (1, whole.shape[other])
-
-    fact = f"(mask-fits {m.text()} {x.text()} {axis} {other})"
-    return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} fits {x.text()}")
 
 
 def same_batch(q: Expr, k: Expr) -> Guard:
@@ -276,8 +260,8 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_true",
-    "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq", "fits",
+    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
+    "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
     "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne",
     "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "size",
     "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",

@@ -13,7 +13,6 @@ binds:
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
     "causal 3 3"     a constant mask that hides all columns after the row's own
     "hiding b 1 s t" a mask whose first row is -inf throughout
-    "true b 1 s t"   a boolean constant, all true
     "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
     "absent"         no tensor at all, where an operator may go without one
 
@@ -48,7 +47,7 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding", "true")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -64,7 +63,7 @@ class Spec:
 
     @property
     def constant(self) -> bool:
-        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "doubled2", "causal", "true")
+        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "doubled2", "causal")
 
 
 def parse(text: str) -> Spec:
@@ -84,7 +83,7 @@ def parse(text: str) -> Spec:
         return Spec(kind, tokens, "int64")
     if kind == "ids":
         return Spec(kind, tokens[1:], "int64", high=tokens[0])
-    return Spec(kind, tokens, "bool" if kind == "true" else after[0] if after else "float32")
+    return Spec(kind, tokens, after[0] if after else "float32")
 
 
 def _tokens(text: str) -> tuple[Token, ...]:
@@ -201,8 +200,6 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         return rng.integers(0, number(spec.high, letters), shape)
     if spec.kind == "causal":
         return np.triu(np.full(shape, np.finfo(spec.dtype).min), 1).astype(spec.dtype)
-    if spec.kind == "true":
-        return np.ones(shape, bool)
     if spec.kind == "const":
         with np.errstate(all="ignore"):  # below what float16 holds: -inf
             return np.full(shape, spec.value, spec.dtype)

@@ -43,7 +43,7 @@ from .trial import Fired, Seeding, Trial
 #: Draws of one disturbed sample before it is given up.
 _ATTEMPTS = 6
 #: Facts that only the reader or the target can state, so that a guard on one is testable by leaving it out.
-WITHHELD = ("supported", "fval", "const", "doubled", "irange", "lowest", "visible", "all-true")
+WITHHELD = ("supported", "fval", "const", "doubled", "irange", "lowest", "visible")
 
 
 # ------------------------------------------------------------------------------------------- numeric sides
@@ -346,7 +346,7 @@ class Checker:
         return any(word in texts for word in ("(DSym ", "(same-batch ")) or any(
             f"({k} {n}" in texts
             for n in names
-            for k in ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible", "all-true")
+            for k in ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible")
         )
 
     def symbolic(self) -> list[str]:

@@ -187,8 +187,6 @@ class _Seed:
             lines.append(f"(lowest {v})")
         if spec.kind == "causal":
             lines.append(f"(visible {v})")
-        if spec.kind == "true":
-            lines.append(f"(all-true {v})")
         if spec.kind.startswith("doubled"):
             lines.append(f"(doubled {v} {spec.kind[-1]})")
         return lines

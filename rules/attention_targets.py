@@ -17,13 +17,11 @@ from ..egraph.lang import (
     Int,
     Sides,
     Tensor,
-    all_true,
     call,
     concat,
     dim,
     dtype,
     eq,
-    fits,
     ints,
     lt,
     mask_exact,
@@ -34,7 +32,6 @@ from ..egraph.lang import (
     reshape,
     rule,
     same_batch,
-    scalar,
     size,
     size_known,
     supported,
@@ -100,27 +97,6 @@ def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(.., m) = sdpa(.., unsqueeze(m, -3))   for a mask of rank 2"""
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
-
-
-_SEEN = dict(_PLAIN, c=0.0, g=0, w="true b 1 s t", z="=0", x="=-3e38")
-
-
-@rule(
-    stage="fuse", contract="reassociated", assumes=[MASK_FITS],
-    holds=[_SEEN, dict(_SEEN, w="true 1 1 s t")],
-    refuse=[dict(_SEEN, w="b 1 s t:bool"), dict(_SEEN, z="=1"),
-            *(dict(_SEEN, q="1 1 1 h", k="1 1 1 h", v="1 1 1 d", w=f"true {m}")
-              for m in ("5 1 1 1", "1 5 1 1", "1 1 5 1")),
-            dict(_SEEN, k="b n 1 h", v="b n 5 d", w="true b 1 s 5")],
-)  # fmt: skip
-def mask_of_nothing(
-    q: Tensor, k: Tensor, v: Tensor, w: Tensor, z: Tensor, x: Tensor, s: Float, c: Float, g: Int
-) -> Sides:
-    """sdpa(.., where(true, 0, x)) = sdpa(..) without a mask"""
-    mask = tensor("Where", w, z, x)
-    axes = [fits(mask, a, q, a) for a in (-4, -3, -2)] + [fits(mask, -1, k, -2)]
-    when = [all_true(w), eq(scalar(z), real(0.0)), *axes]
-    return Sides(sdpa(q, k, v, mask, s, c, g), sdpa(q, k, v, absent(), s, c, g), when=when)
 
 
 @rule(
