@@ -16,6 +16,7 @@ from .sexpr import compile_text, heads, placed
 from .term import Env, Expr, Int, variable
 
 CONTRACTS = ("exact", "reassociated", "finite")
+_SUPPORTED = re.compile(r'\(supported "(\w+)"')
 STAGES = ("normal", "marker", "fuse", "target")
 
 
@@ -80,11 +81,18 @@ class Rule:
         text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
         return text.replace("((union ", f"(({relation} ")  # what a rule states of dimensions stays as it is
 
-    def within(self, present: Collection[str]) -> Rule:
-        """The readings whose left side is made of these terms; a rule in egglog's text is taken whole."""
+    def within(self, present: Collection[str], runs: Collection[str] | None) -> Rule:
+        """The readings whose left side is made of these terms, and whose operators are among those a target runs
+        (None: any); a rule in egglog's text is taken whole.
+        """
         if self.egglog:
             return self
-        return replace(self, sides=tuple(s for s in self.sides if all(name in present for name in _names(s.lhs))))
+
+        def can_match(s: Sides) -> bool:
+            asked = {m[1] for g in s.when if (m := _SUPPORTED.match(g.text))}
+            return all(name in present for name in _names(s.lhs)) and (runs is None or all(a in runs for a in asked))
+
+        return replace(self, sides=tuple(filter(can_match, self.sides)))
 
     def terms(self) -> set[Op]:
         """Terms used that are not in the built-in table."""

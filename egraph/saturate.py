@@ -63,17 +63,18 @@ class Engine:
         self.extra_ops = {op.name: op for op in extra}
         reached = None if present is None else reachable(self.rules, present)
         self.run(prelude(extra, reached))
+        legal = {*(target.legal if target else ()), *(pair for op in extra for pair in _legal(op, target))}
+        runs = {name for name, _ in legal} if target else None
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
         for number, r in enumerate(self.rules):
             if apart:
                 self.run(f"(ruleset only-{number})")
-            live = r if reached is None else r.within(reached)
+            live = r if reached is None else r.within(reached, runs)
             try:
                 self.run(live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})"))
             except bindings.EggSmolError as error:
                 raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
-        legal = {*(target.legal if target else ()), *(pair for op in extra for pair in _legal(op, target))}
         for name, code in sorted(legal):
             self.run(f'(supported "{name}" {code})')
 

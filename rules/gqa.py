@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..egraph.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT32
+from ..egraph.dtypes import INT32
 from ..egraph.lang import (
     SWAP,
     Float,
@@ -79,11 +79,8 @@ def _step(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
     guard: int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
 ) -> Sides:  # fmt: skip
-    """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k.
-
-    guard is 0, or the element type of an attention that makes rows of NaN 0.
-    """
-    n, k, h = (Int("var", (name,)) for name in ("n", "k", "h"))
+    """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k."""
+    n, k, h, to = (Int("var", (name,)) for name in ("n", "k", "h", "to"))
     queries, news = (tensor("RMSNorm", t, w, e) for t, w in zip((x, y), weights, strict=True)) if weights else (x, y)
     query, new = (rows(transpose(t, SWAP), c, d, p, 0, 0) for t in (queries, news))
     keys, values = concat([a, new], -2), concat([z, transpose(v, SWAP)], -2)
@@ -96,23 +93,23 @@ def _step(
     op = "MsGQA" if weights else "MsGQARope"
     node = call(op, *operands, *(weights or ()), n, k, s, cap, p, *([e] if weights else []))
     split = reshape(call("Out", node, 0), ints(0, 0, n, h * 2))
-    clean = tensor("Where", call("IsNaN", split), call("FConst", real(0.0), guard), split) if guard else split
+    clean = tensor("Where", call("IsNaN", split), call("FConst", real(0.0), to), split) if guard else split
     when = [
         eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
         eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
         mask_exact(m, query, keys), same_batch(query, keys), same_batch(query, values),
-        eq(dtype(m), dtype(x)), *([eq(dtype(x), guard)] if guard else []), *scale_fits(s),
+        eq(dtype(x), to), eq(dtype(m), to), *scale_fits(s),
         supported(op, x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
     ]  # fmt: skip
     states: list[tuple[Expr, Expr]] = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
     states += [(dim(split, -4), dim(x, -4)), (dim(split, -3), num(1))]
-    lhs = sdpa(query, keys, values, m, s, cap, min(guard, 1))
+    lhs = sdpa(query, keys, values, m, s, cap, guard)
     return Sides(lhs, transpose(clean, SWAP), when=when, states=states)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(guard=(0, FLOAT16, FLOAT32, BFLOAT16)),
+    expand=dict(guard=(0, 1)),
     holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}, {**_STEP, **_HIDDEN}],
     refuse=_refuses(_STEP, _SMALL),
 )  # fmt: skip
@@ -130,7 +127,7 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(guard=(0, FLOAT16, FLOAT32, BFLOAT16)),
+    expand=dict(guard=(0, 1)),
     holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN}, {**_PLAIN, **_HIDDEN}],
     refuse=_refuses(_PLAIN, _SMALLER),
 )  # fmt: skip
