@@ -75,8 +75,7 @@ class Engine:
                 self.run(live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})"))
             except bindings.EggSmolError as error:
                 raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
-        for name, code in sorted(legal):
-            self.run(f'(supported "{name}" {code})')
+        self.run("\n".join(f'(supported "{name}" {code})' for name, code in sorted(legal)))
 
     def run(self, text: str) -> list[Any]:
         """Run egglog commands, line by line: spans of a whole program cost quadratic time in egglog 13."""

@@ -28,7 +28,7 @@ _SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
         "OnnxRope": (("", "RotaryEmbedding"),),
         "MsMHA": ((MS, "MultiHeadAttention"),),
         "MsGQA": ((MS, "GroupQueryAttention+qk_norm"),),
-        "MsGQARope": ((MS, "GroupQueryAttention"),),
+        "MsGQARope": ((MS, "GroupQueryAttention+rotary"),),
         "OnnxAttention": (("", "Attention"),),
         "OnnxAttention3": (("", "Attention"),),
     }
@@ -263,7 +263,8 @@ _CUDA: _Table = MappingProxyType(
         MS: """
             bf16 f16 f32: Attention MatMulNBits MoE MultiHeadAttention RotaryEmbedding
                 SkipLayerNormalization SkipSimplifiedLayerNormalization
-            bf16 f16: GroupQueryAttention GroupQueryAttention+qk_norm PagedAttention QMoE SparseAttention
+            bf16 f16: GroupQueryAttention GroupQueryAttention+qk_norm GroupQueryAttention+rotary
+                PagedAttention QMoE SparseAttention
             f16 f32: DecoderMaskedMultiHeadAttention EmbedLayerNormalization PackedMultiHeadAttention
             float bf16: BiasGelu FastGelu FusedMatMul Gelu QuickGelu
             float: BiasSoftmax
