@@ -32,7 +32,7 @@ def _ours(model: str, options: argparse.Namespace) -> Callable[[], dict[str, Any
     for module in pkgutil.walk_packages(root.__path__, "onnx_egraph."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for name in ("onnxruntime", "onnx_ir", "onnx_shape_inference", "scipy.optimize", "scipy.sparse"):
+    for name in ("egglog.bindings", "onnxruntime", "onnx_ir", "onnx_shape_inference", "scipy.optimize", "scipy.sparse"):
         importlib.import_module(name)
 
     def run() -> dict[str, Any]:
@@ -49,6 +49,8 @@ def _ours(model: str, options: argparse.Namespace) -> Callable[[], dict[str, Any
 
 def _ort(model: str, options: argparse.Namespace) -> Callable[[], dict[str, Any]]:
     optimizer = importlib.import_module("onnxruntime.transformers.optimizer")
+    for name in ("sympy.combinatorics", "sympy.tensor.tensor"):  # its shape inference loads them on first use
+        importlib.import_module(name)
     if options.type not in optimizer.MODEL_TYPES:  # optimize_model would return the model as it is
         raise ValueError(f"onnxruntime has no model type {options.type!r}")
 

@@ -155,6 +155,7 @@ def _search(part: Problem, best: Choice, limit: int) -> Choice | None:
     """The lightest choice, by depth-first branch and bound from a known one; None at the limit."""
     least = {cls: min(option.weight for option in part.options[cls]) for cls in part.roots}
     lightest = weigh(best)
+    cyclic = any(part.cyclic(cls) for cls in part.options)
     stack: list[tuple[Choice, list[int], int]] = [({}, sorted(part.roots), sum(least.values()))]
     while stack:
         choice, pending, weight = stack.pop()
@@ -173,6 +174,6 @@ def _search(part: Problem, best: Choice, limit: int) -> Choice | None:
             choice[cls] = first
             pending.extend(sorted(first.children))
             weight += first.weight - least.get(cls, 0)
-        if weight < lightest and part.active(choice) is not None:
+        if weight < lightest and not (cyclic and part.active(choice) is None):
             best, lightest = choice, weight
     return best

@@ -18,6 +18,8 @@ from .term import Env, Expr, Int, variable
 CONTRACTS = ("exact", "reassociated", "finite")
 _SUPPORTED = re.compile(r'\(supported "(\w+)"')
 STAGES = ("normal", "marker", "fuse", "target")
+#: A vector of numbers in a pattern, by which the e-graph finds it: a table is joined early, a primitive computed late.
+VECTOR = re.compile(r'\(vector "([-\d ]+)"\)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,10 @@ def flatten(term: Expr) -> tuple[list[str], list[str], str, dict[str, str]]:
         if known is not None:
             return known
         args = " ".join(visit(a) for a in e.args)
+        if e.head == "vec-of" and all(a.head == "lit" for a in e.args):
+            v = names[e.key()] = texts[e.text()] = f"_{len(names)}"
+            atoms.append(f'(= {v} (vector "{args}"))')
+            return v
         if e.op is None and e.sort not in (INT, FLOAT):
             return f"({e.head} {args})"
         if e.op is None:

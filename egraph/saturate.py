@@ -13,7 +13,7 @@ from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
 from .graph import TermGraph
 from .ops import Op
-from .rule import STAGES, Rule
+from .rule import STAGES, VECTOR, Rule
 from .target import MS, Target
 
 
@@ -67,15 +67,19 @@ class Engine:
         runs = {name for name, _ in legal} if target else None
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
+        vectors: set[str] = set()
         for number, r in enumerate(self.rules):
             if apart:
                 self.run(f"(ruleset only-{number})")
             live = r if reached is None else r.within(reached, runs)
+            text = live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})")
+            vectors.update(VECTOR.findall(text))
             try:
-                self.run(live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})"))
+                self.run(text)
             except bindings.EggSmolError as error:
                 raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
-        self.run("\n".join(f'(supported "{name}" {code})' for name, code in sorted(legal)))
+        known = [f'(set (vector "{v}") (vec-of {v}))' for v in sorted(vectors)]
+        self.run("\n".join([*known, *(f'(supported "{name}" {code})' for name, code in sorted(legal))]))
 
     def run(self, text: str) -> list[Any]:
         """Run egglog commands, line by line: spans of a whole program cost quadratic time in egglog 13."""
@@ -239,7 +243,7 @@ class Frozen:
             "i64": egraph.value_to_i64, "f64": egraph.value_to_f64, "IV": vector,
             "String": egraph.value_to_string,
         }  # fmt: skip
-        skip = {"V", "VL", "VN", "dim", "elem", "iv", "DNum", "DSym"}
+        skip = {"V", "VL", "VN", "spread", "dim", "elem", "iv", "DNum", "DSym"}
         for name, f in functions.items():
             if f.output_sort not in ("T", "TL", "Nd") or name in skip:
                 continue

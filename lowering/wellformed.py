@@ -41,7 +41,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 class _Check:
     def __init__(self, opset: int) -> None:
         self._opset = opset
-        self._schemas: dict[str, onnx.defs.OpSchema | None] = {}
+        self._signatures: dict[str, _Signature | None] = {}
 
     def graph(self, graph: onnx.GraphProto, outer: frozenset[str]) -> None:
         inputs = [v.name for v in graph.input]
@@ -93,27 +93,40 @@ class _Check:
                 raise ModelError(f"{_called(node)}: attribute {name!r} has no type")
             if a.type == onnx.AttributeProto.TENSOR and not a.ref_attr_name:
                 _tensor(a.t, f"{_called(node)}: attribute {name!r}")
-        if node.domain not in ("", "ai.onnx") or (schema := self._schema(node.op_type)) is None:
+        if node.domain not in ("", "ai.onnx") or (signature := self._signature(node.op_type)) is None:
             return
-        if not schema.min_input <= len(node.input) <= schema.max_input:
+        if not signature.inputs[0] <= len(node.input) <= signature.inputs[1]:
             raise ModelError(f"{_called(node)}: {len(node.input)} inputs are not what the operator takes")
-        if not schema.min_output <= len(node.output) <= schema.max_output:
+        if not signature.outputs[0] <= len(node.output) <= signature.outputs[1]:
             raise ModelError(f"{_called(node)}: {len(node.output)} outputs are not what the operator has")
-        for name, wanted in schema.attributes.items():
-            found = given.get(name)
-            if found is None and wanted.required:
+        for name in signature.required:
+            if name not in given:
                 raise ModelError(f"{_called(node)}: attribute {name!r} is missing")
-            kind = str(wanted.type).rpartition(".")[2]
-            if found is not None and onnx.AttributeProto.AttributeType.Name(found.type) != kind:
-                raise ModelError(f"{_called(node)}: attribute {name!r} is not of type {kind}")
+        for name, a in given.items():
+            kind = signature.kinds.get(name, a.type)
+            if a.type != kind:
+                wanted = onnx.AttributeProto.AttributeType.Name(kind)
+                raise ModelError(f"{_called(node)}: attribute {name!r} is not of type {wanted}")
 
-    def _schema(self, op: str) -> onnx.defs.OpSchema | None:
-        if op not in self._schemas:
+    def _signature(self, op: str) -> _Signature | None:
+        if op not in self._signatures:
             try:
-                self._schemas[op] = onnx.defs.get_schema(op, self._opset, "")
+                self._signatures[op] = _Signature(onnx.defs.get_schema(op, self._opset, ""))
             except onnx.defs.SchemaError:
-                self._schemas[op] = None  # an operator of onnxruntime in the default domain, or none
-        return self._schemas[op]
+                self._signatures[op] = None  # an operator of onnxruntime in the default domain, or none
+        return self._signatures[op]
+
+
+class _Signature:
+    """What a schema says of operands and attributes; each look at a schema itself makes new objects."""
+
+    def __init__(self, schema: onnx.defs.OpSchema) -> None:
+        self.inputs = schema.min_input, schema.max_input
+        self.outputs = schema.min_output, schema.max_output
+        attributes = schema.attributes
+        self.required = [name for name, a in attributes.items() if a.required]
+        types = onnx.AttributeProto.AttributeType
+        self.kinds = {name: types.Value(str(a.type).rpartition(".")[2]) for name, a in attributes.items()}
 
 
 def _tensor(tensor: onnx.TensorProto, what: str) -> None:
