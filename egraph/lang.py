@@ -47,6 +47,11 @@ def squeeze(x: Tensor, axis: int | Int) -> Tensor:
     return tensor("Squeeze", x, axis)
 
 
+def shape(x: Tensor, first: int = 0, last: int = 0) -> Tensor:
+    """Sizes `first` to `last` (excluded; 0 is the end) of x as an int64 vector, counted from the end."""
+    return tensor("Shape", x, first, last)
+
+
 def ints(*values: int | Int) -> Tensor:
     """The int64 vector of the given numbers, a constant."""
     return tensor("Ints", values)
@@ -263,7 +268,7 @@ __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
     "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
     "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne",
-    "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "size",
+    "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape", "size",
     "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",
     "variable", "visible", "within",
 ]  # fmt: skip

@@ -6,16 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def parsed(equation: str) -> tuple[list[str], str] | None:
+    """The letters of each operand and of the result; None with an ellipsis, or where the equation is none.
+
+    Without an arrow the result has the letters that occur once, in alphabetical order. Source: ONNX Einsum-12.
+    """
+    terms, arrow, out = equation.replace(" ", "").partition("->")
+    operands = terms.split(",")
+    if not all(term.isalpha() or not term for term in (*operands, out)):
+        return None
+    return operands, out if arrow else "".join(sorted(c for c in {*terms} - {","} if terms.count(c) == 1))
+
+
 def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...] | None]) -> Any:
     """The spelling of an Einsum of x and y, or None where one MatMul does not do it.
 
     Every letter stands once in a term; one is summed over and has provably one size, one is x's alone, one
     y's alone, and the others are axes of all three terms. Source: ONNX Einsum-12.
     """
-    terms, arrow, out = equation.replace(" ", "").partition("->")
-    left, comma, right = terms.partition(",")
-    if not arrow or not comma or not (left + right + out).isalpha():
+    known = parsed(equation)
+    if known is None or len(known[0]) != 2:
         return None
+    (left, right), out = known
     if any(len(set(term)) < len(term) for term in (left, right, out)):
         return None
     summed = [c for c in left if c in right and c not in out]

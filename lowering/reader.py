@@ -322,7 +322,7 @@ class _Reader:
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
         ):
             args = [self._array(a) if isinstance(a, ir.Value) else a for a in spelling[1:]]
-            array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]
+            array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]  # a foldable term has one
         else:
             return
         if array is not None and array.size == 1:
@@ -346,9 +346,10 @@ class _Reader:
 
     def _filled(self, node: ir.Node) -> np.ndarray | None:
         """The scalar a ConstantOfShape of a known shape of one element makes."""
-        if node.op_type != "ConstantOfShape" or self.shapes.of(node.outputs[0]).dims not in ((), (1,)):
+        dims = self.shapes.of(node.outputs[0]).dims
+        if node.op_type != "ConstantOfShape" or dims not in ((), (1,)):
             return None
-        return _fill(node).reshape(self.shapes.of(node.outputs[0]).dims)  # type: ignore[arg-type]
+        return _fill(node).reshape((1,) * len(dims))
 
     def _seed(self, value: ir.Value, term: int) -> None:
         facts = self.shapes.of(value)

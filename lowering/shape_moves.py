@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .dims import Dim
+from .einsum import parsed
 from .operators import SAME
 from .shape_ops import FAR, MAX_ELEMENTS, Function, Node, Outputs, Tensor, pack, shared
 
@@ -315,11 +316,10 @@ def split(node: Node) -> Outputs:
 
 def einsum(node: Node) -> Outputs:
     """Each letter has one size, which an operand may have as 1. Source: ONNX Einsum-12."""
-    equation = node.node.attributes["equation"].as_string().replace(" ", "") if node.has("equation") else "."
-    left, arrow, out = equation.partition("->")
-    terms = left.split(",")
-    if "." in equation or len(terms) != len(node.inputs):
+    known = parsed(node.node.attributes["equation"].as_string()) if node.has("equation") else None
+    if known is None or len(known[0]) != len(node.inputs):
         return [Tensor(node[0].dtype)]
+    terms, out = known
     found: dict[str, list[Dim]] = {}
     for i, term in enumerate(terms):
         shape = node[i].dims
@@ -327,8 +327,6 @@ def einsum(node: Node) -> Outputs:
             return [Tensor(node[0].dtype)]
         for letter, extent in zip(term, shape, strict=True):
             found.setdefault(letter, []).append(extent)
-    if not arrow:
-        out = "".join(sorted(letter for letter in found if left.count(letter) == 1))
     sizes = {letter: node.dims.broadcast(*extents) for letter, extents in found.items()}
     if any(sizes.get(letter) is None for letter in out):
         return [Tensor(node[0].dtype)]

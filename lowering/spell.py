@@ -58,7 +58,8 @@ class Read:
         """The elements of an integer input when all are known numbers."""
         v = self.value(i)
         elems = None if v is None else self.shapes.of(v).elems
-        return elems if elems is not None and all(isinstance(e, int) for e in elems) else None  # type: ignore[return-value]
+        numbers = tuple(e for e in elems or () if isinstance(e, int))
+        return numbers if elems is not None and len(numbers) == len(elems) else None
 
     def int(self, name: str, default: int) -> int:
         a = self.node.attributes.get(name)
@@ -135,10 +136,10 @@ def _reduce(since: int) -> Callable[[Read], Spelling | None]:
         axes = r.axes(1)
         if not axes:
             return None
-        ends = [_last(a, _rank(r)) for a in axes]
-        if None in ends:
+        ends = [end for a in axes if (end := _last(a, _rank(r))) is not None]
+        if len(ends) < len(axes):
             return None
-        return (r.node.op_type, r.x(), tuple(sorted(ends)), r.int("keepdims", 1))  # type: ignore[type-var]
+        return (r.node.op_type, r.x(), tuple(sorted(ends)), r.int("keepdims", 1))
 
     return spell
 

@@ -32,6 +32,7 @@ from ..egraph.lang import (
     reshape,
     rule,
     same_batch,
+    shape,
     size,
     size_known,
     supported,
@@ -109,7 +110,7 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, a: int, known: int) -> Sides:
     """sdpa(.., m) = sdpa(.., m expanded to S rows and T columns)   with sizes of inputs, or else those of q and k"""
     rows, columns = dim(q, -2), dim(k, -2)
-    sizes = [size(rows), size(columns)] if known else [tensor("Shape", x, -2, -1) for x in (q, k)]
+    sizes = [size(rows), size(columns)] if known else [shape(x, -2, -1) for x in (q, k)]
     full = tensor("Expand", m, concat([ints(1, 1), concat(sizes)]))
     wrong = ne(dim(m, -1), columns) if a == 1 else ne(dim(m, -2), rows)
     when = [wrong, within(m, -2, q, -2), within(m, -1, k, -2)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..egraph.lang import Float, Int, Sides, Tensor, call, concat, dim, dtype, eq, ints, le, rank, rule, tensor
+from ..egraph.lang import Float, Int, Sides, Tensor, call, concat, dim, dtype, eq, ints, le, rank, rule, shape, tensor
 from .attention import absent, biased, repeat, sdpa, soft
 
 _SINK: dict[str, Any] = dict(
@@ -20,10 +20,6 @@ def _zeros(*sizes: Tensor, to: Int) -> Tensor:
     return tensor("Expand", call("FConst", Float("lit", (0.0,)), to), concat(list(sizes)))
 
 
-def _shape(x: Tensor, first: int, last: int) -> Tensor:
-    return tensor("Shape", x, first, last)
-
-
 def _sink(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, e: Tensor, s: Float, c: Float, g: Int, to: Int, masked: int,
     n: Int | None,
@@ -32,9 +28,9 @@ def _sink(
     mask = m if masked else absent()
     used_k, used_v = (k, v) if n is None else (repeat(k, n), repeat(v, n))
     weights = tensor("Slice", soft(concat([biased(q, used_k, mask, s, c), e]), g), ints(0), ints(-1), -1, 1)
-    one, scores = ints(1), [_shape(q, -4, -1), _shape(k, -2, -1)]
+    one, scores = ints(1), [shape(q, -4, -1), shape(k, -2, -1)]
     full = tensor("Expand", m, concat(scores)) if masked else _zeros(*scores, to=to)
-    keys, values = (concat([x, _zeros(_shape(x, -4, -2), one, _shape(x, -1, 0), to=to)], -2) for x in (k, v))
+    keys, values = (concat([x, _zeros(shape(x, -4, -2), one, shape(x, -1, 0), to=to)], -2) for x in (k, v))
     bias = concat([full, e])
     states = [(dim(keys, -2), dim(bias, -1)), (dim(values, -2), dim(bias, -1))]
     states += [(dim(full, a), dim(q, a)) for a in (-4, -3, -2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..egraph.lang import (
+    Guard,
     Int,
     Ints,
     Sides,
@@ -120,6 +121,13 @@ def concat_three(x: Tensor, y: Tensor, z: Tensor, a: Int) -> Sides:
     return Sides(concat([x, y, z], a), concat([x, concat([y, z], a)], a))
 
 
+def _of_pairs(x: Tensor, split: Tensor, outer: Int, inner: Int, r: int) -> list[Guard]:
+    """x has r axes, and split is x with its last axis as outer * inner."""
+    sizes = [eq(dim(split, -2), num(outer)), eq(dim(split, -1), num(inner)), eq(dim(x, -1), num(outer * inner))]
+    same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
+    return [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
+
+
 @rule(
     expand=dict(r=(2, 3, 4)),
     holds=[dict(x="b s 6", t="ints b s 2 3", i=1), dict(x="b n s 6", t="ints b n s 3 2", i=2)],
@@ -129,10 +137,7 @@ def concat_three(x: Tensor, y: Tensor, z: Tensor, a: Int) -> Sides:
 def slice_of_rows(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
     """cell(reshape(x, [.., k, h]), i, -2) = x[i*h:i*h+h]"""
     split = tensor("Reshape", x, t)
-    sizes = [eq(dim(split, -2), num(k)), eq(dim(split, -1), num(h)), eq(dim(x, -1), num(k * h))]
-    same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
-    when = [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
-    return Sides(tensor("Cell", split, i, -2), slice_(x, i * h, i * h + h), when=when)
+    return Sides(tensor("Cell", split, i, -2), slice_(x, i * h, i * h + h), when=_of_pairs(x, split, k, h, r))
 
 
 @rule(
@@ -144,10 +149,8 @@ def slice_of_rows(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides
 def slice_of_columns(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
     """cell(reshape(x, [.., h, k]), i, -1) = x[i::k]"""
     split = tensor("Reshape", x, t)
-    sizes = [eq(dim(split, -2), num(h)), eq(dim(split, -1), num(k)), eq(dim(x, -1), num(k * h))]
-    same = [eq(dim(split, -j - 1), dim(x, -j)) for j in range(2, r + 1)]
-    when = [eq(rank(x), r), eq(rank(split), r + 1), *sizes, *same]
-    return Sides(tensor("Cell", split, i, -1), slice_(x, i, i + k * (h - 1) + 1, step=k), when=when)
+    every = slice_(x, i, i + k * (h - 1) + 1, step=k)
+    return Sides(tensor("Cell", split, i, -1), every, when=_of_pairs(x, split, h, k, r))
 
 
 @rule(

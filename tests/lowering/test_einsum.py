@@ -17,7 +17,7 @@ SIZES = {"b": 2, "n": 3, "i": 4, "j": 5, "k": 6, "o": 1}
 
 
 def shapes(equation: str) -> list[tuple[int | str, ...]]:
-    return [tuple(SIZES[c] for c in term) for term in equation.split("->")[0].split(",")]
+    return [tuple(SIZES[c] for c in term.strip()) for term in equation.split("->")[0].split(",")]
 
 
 def value(spelled: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -35,15 +35,23 @@ def test_random_letters(seed: int) -> None:
     rng = np.random.default_rng(seed)
     batch = "bn"[: rng.integers(3)]
     left, right, out = ("".join(rng.permutation(list(batch + letters))) for letters in ("ik", "kj", "ij"))
-    equation = f"{left},{right}->{out}"
-    x, y = (rng.normal(size=[SIZES[c] for c in term]) for term in (left, right))
+    check_product(f"{left},{right}->{out}", rng)
+
+
+@pytest.mark.parametrize("equation", ["ik,kj", "ki,jk", " kj , ik "])
+def test_a_result_left_out_has_the_letters_that_occur_once(equation: str) -> None:
+    check_product(equation, np.random.default_rng(0))
+
+
+def check_product(equation: str, rng: np.random.Generator) -> None:
+    x, y = (rng.normal(size=shape) for shape in shapes(equation))
     spelled = product(equation, "x", "y", shapes(equation))
     assert np.allclose(value(spelled, x, y), np.einsum(equation, x, y), rtol=1e-12), equation
 
 
 @pytest.mark.parametrize("equation", [
-    "ik,kj", "ik,kj->i", "ik,kj->ijo", "iik,kj->ij", "bik,kj->ij", "ik,jk->kij", "bik,bkj->bbij", "i,j->ij", "ik,ik->i",
-    "...ik,...kj->...ij", "bnik,bkj->bnij", "ik,kj,jn->in", "ikn,knj->ij",
+    "bik,bkj", "ik,kj->i", "ik,kj->ijo", "iik,kj->ij", "bik,kj->ij", "ik,jk->kij", "bik,bkj->bbij", "i,j->ij",
+    "ik,ik->i", "...ik,...kj->...ij", "bnik,bkj->bnij", "ik,kj,jn->in", "ikn,knj->ij",
 ])  # fmt: skip
 def test_what_one_matmul_does_not_do(equation: str) -> None:
     known = shapes(equation) if "." not in equation else [(2, 3), (3, 4)]
