@@ -130,6 +130,17 @@ def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sid
 
 @rule(
     stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
+            dict(_QK, c="=1", s=2.0)],
+)  # fmt: skip
+def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q, k / c, s) = scores(q, k, s / c)"""
+    when = [eq(scalar(c), v), eq(rank(k), 4), ne(v, real(0.0)), *_changes(v)]
+    return Sides(scores(q, k / c, s), scores(q, k, s / v), when=when, replaces=True)
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
     refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0)],
 )  # fmt: skip
 def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:

@@ -54,32 +54,38 @@ def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t:
 
 
 @rule(
-    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)),
+    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)),
     refuse=[dict(x="b n t h", c="t", p=(0, 1, 3, 2)), dict(x="b n t h", c=WIDER, p=(0, 1, 3, 2))],
 )  # fmt: skip
-def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
-    """transpose(x, p) * c = transpose(x * c, p)   for a scalar c"""
-    return Sides(transpose(x, p) * c, transpose(x * c, p), when=_scalar(c, x, k))
+def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int, j: int) -> Sides:
+    """transpose(x, p) * c = transpose(x * c, p),   and / c, for a scalar c"""
+    turned = transpose(x, p)
+    if j:
+        return Sides(turned / c, transpose(x / c, p), when=_scalar(c, x, k))
+    return Sides(turned * c, transpose(x * c, p), when=_scalar(c, x, k))
 
 
 @rule(
-    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)),
+    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)),
     refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3)), dict(x="b s n h", c=WIDER, p=(0, 1, 3, 4, 2))],
 )  # fmt: skip
-def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int) -> Sides:
-    """transpose(x * c, p) = transpose(x, p) * c   for a scalar c"""
-    return Sides(transpose(x * c, p), transpose(x, p) * c, when=_scalar(c, x, k))
+def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int, j: int) -> Sides:
+    """transpose(x * c, p) = transpose(x, p) * c,   and / c, for a scalar c"""
+    turned = transpose(x, p)
+    if j:
+        return Sides(transpose(x / c, p), turned / c, when=_scalar(c, x, k))
+    return Sides(transpose(x * c, p), turned * c, when=_scalar(c, x, k))
 
 
 @rule(
-    expand=dict(k=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
+    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
     refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=WIDER, t="ints b s 2 4"),
             dict(x="2 3 8", c="=0.5:1 1 1", t="ints 6 8"), dict(x="2 3 8", c="=0.5:1 1 1 1", t="ints 0 2 3 8")],
 )  # fmt: skip
-def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int) -> Sides:
-    """reshape(x * c, t) = reshape(x, t) * c   for a scalar c"""
-    scaled = tensor("Reshape", x * c, t)
-    return Sides(scaled, call("Reshape", x, t) * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
+def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int, j: int) -> Sides:
+    """reshape(x * c, t) = reshape(x, t) * c,   and / c, for a scalar c"""
+    scaled, plain = tensor("Reshape", x / c if j else x * c, t), call("Reshape", x, t)
+    return Sides(scaled, plain / c if j else plain * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
 
 
 @rule(

@@ -192,6 +192,39 @@ def test_does_not_fuse(name: str) -> None:
         assert equal(model, result.model)
 
 
+PLACES = ["x", "z", "q0", "k0", "q", "k", "kt", "r"]  # q and k before and after each move, K^T, the scores
+
+
+@pytest.mark.parametrize("places", [*((p,) for p in PLACES), ("x", "z"), ("q0", "k0"), ("q", "k"), ("q", "kt")])
+@pytest.mark.parametrize("scaled", ["Mul ({}, scale)", "Mul (scale, {})", "Div ({}, scale)"])
+def test_a_scale_anywhere_is_the_scale_of_the_attention(places: tuple[str, ...], scaled: str) -> None:
+    lines = ["scale = Constant <value_float = 0.6> ()"]
+
+    def used(name: str) -> str:
+        if name not in places:
+            return name
+        lines.append(f"{name}_scaled = {scaled.format(name)}")
+        return f"{name}_scaled"
+
+    def make(name: str, op: str, *operands: str) -> None:
+        lines.append(f"{name} = {op} ({', '.join(map(used, operands))})")
+
+    swap, turn = "Transpose <perm = [0, 2, 1, 3]>", "Transpose <perm = [0, 1, 3, 2]>"
+    for name, source in (("q", "x"), ("k", "z")):
+        lines.append(f"{name}0 = Reshape ({used(source)}, split)")
+        make(name, swap, f"{name}0")
+    make("kt", turn, "k")
+    make("r", "MatMul", "q", "kt")
+    lines.append(f"p = Softmax <axis = -1> ({used('r')})")
+    head, _, _ = HEAD.format(opset=18).partition("    q0 = ")
+    body = head + "\n".join([*lines, "v0 = Reshape (z, split)", f"v = {swap} (v0)", WEIGHED]) + TAIL
+    model = parser.parse_model(body)
+    optimised = saturate_and_extract(model).model
+    assert attentions(optimised) == 1
+    assert not {"Mul", "Div", "Softmax"} & {node.op_type for node in optimised.graph.node}
+    assert equal(model, optimised)
+
+
 def test_an_attention_of_repeated_heads_is_grouped() -> None:
     """ONNX Attention as an exporter writes it: keys repeated for it, boolean mask, a reshape that takes 0 as it is."""
     body = """
