@@ -137,6 +137,23 @@ def cubic_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, k: int,
     return Sides((x * c) * (o + d * x * x), cubic(x) * c, when=when)
 
 
+_SPREAD = dict(x="b h", c="=0.8", d="=0.035772")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SPREAD, _halved(_SPREAD)],
+    refuse=[dict(_SPREAD, d="=0.0358"), dict(_SPREAD, c="=0.81"), _halved(dict(_SPREAD, d="=0.04")),
+            dict(_SPREAD, c="=0.8:1 1 1"), dict(_SPREAD, d="=0.035772:1 1 1")],
+)  # fmt: skip
+def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
+    """c*x + d*(x*x*x) = c * cubic(x)   for d = 0.044715 c"""
+    ratio = w / v
+    alike = near(ratio, _CUBE, _CUBE * 2 * _TOLERANCE[1 - half])
+    when = [eq(scalar(c), v), eq(scalar(d), w), alike, *thin(c, x, k), *thin(d, x, k)]
+    when += [eq(dtype(x), FLOAT16)] if half else []
+    return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
+
+
 _TANH = dict(x="b h", c="=0.7978845608028654", o="=1")
 
 
@@ -179,6 +196,20 @@ def gelu_halved(x: Tensor, c: Tensor, tanh: int, k: int) -> Sides:
     """(x * erf_plus(x)) / 2 = Gelu(x); with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
     return Sides((x * gate) / c, fused, when=[*_one(c, x, k, 2.0), legal])
+
+
+_SIGMOID = dict(x="b h", c="=1.5957691216057308")
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SIGMOID, _halved(_SIGMOID)],
+    refuse=[dict(_SIGMOID, c="=1.596"), dict(_SIGMOID, c="=1.702"), _halved(dict(_SIGMOID, c="=1.5")),
+            dict(_SIGMOID, c="=1.5957691216057308:1 1 1")],
+)  # fmt: skip
+def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
+    """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
+    when = [*_about(c, x, k, v, 2 * _ROOT, half), supported("FastGelu", x)]
+    return Sides(x * tensor("Sigmoid", c * cubic(x)), tensor("FastGelu", x), when=when)
 
 
 @rule(
