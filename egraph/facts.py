@@ -103,6 +103,7 @@ def _general() -> list[Law]:
             "(union t (DimT d))",
         ),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
+        *_numbers(),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
         ("along-rest", "(along l a) (= l (Cons x r))", "(along r a)"),
         ("extent-none", "(along l a) (= l (Nil))", "(set (extent l a) 0)"),
@@ -112,6 +113,14 @@ def _general() -> list[Law]:
         ),
         *_shapes("spread", "broadcast", ["x", "y"]),
     ]
+
+
+def _numbers() -> Iterator[Law]:
+    """A vector whose elements are known is a constant."""
+    for n in range(2, 6):
+        elements = " ".join(f"(= (DNum e{i}) (elem t {i}))" for i in range(n))
+        names = " ".join(f"e{i}" for i in range(n))
+        yield f"numbers-{n}", f"(= {n} (len t)) (= 1 (rank t)) {elements}", f"(union t (Ints (vec-of {names})))"
 
 
 def _laws(op: Op) -> list[Law]:

@@ -191,7 +191,7 @@ def _expand(r: Read) -> Spelling | None:
 def _tile(r: Read) -> Spelling | None:
     """Repeating axes of size 1 is expanding them; repeating one axis n times is concatenating n copies."""
     dims, times = r.dims(), r.ints(1)
-    if dims is None or times is None or len(times) != len(dims) or min(times) < 1:
+    if dims is None or times is None or len(times) != len(dims) or min(times, default=1) < 1:
         return None
     repeated = [i for i, t in enumerate(times) if t > 1]
     if all(dims[i] == 1 for i in repeated):
@@ -301,6 +301,8 @@ def _concat(r: Read) -> Spelling | None:
 
 def _split(r: Read) -> Spelling | None:
     dims, parts = r.dims(), len(r.node.outputs)
+    if parts == 1:
+        return r.x()
     if dims is None:
         return None
     axis = r.int("axis", 0) % len(dims)

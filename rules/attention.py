@@ -7,6 +7,7 @@ ONNX Attention-23.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..egraph.dtypes import FLOAT16, FLOAT32
@@ -316,6 +317,24 @@ def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
 def softmax_floored(x: Tensor, n: Tensor, g: Int) -> Sides:
     """soft(max(x, lowest)) = soft(x), guarded: a row of -inf stays finite"""
     return Sides(soft(call("Max", x, n), g), soft(x, 1), when=[lowest(n), le(rank(n), rank(x))])
+
+
+_CLEARED = dict(_LOW, z="=0", g=0)
+
+
+@rule(
+    stage="fuse", contract="finite", expand=dict(j=(0, 1)),
+    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1")],
+    refuse=[dict(_CLEARED, z="=1"), dict(_CLEARED, z="=0:1 1 1 1 1"), dict(_CLEARED, n="=-5")],
+)  # fmt: skip
+def softmax_cleared(
+    w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, z: Tensor, g: Int, j: int
+) -> Sides:  # fmt: skip
+    """where(w, soft(scores + where(w, 0, lowest)), 0) = soft(scores + where(w, 0, -inf)), guarded"""
+    zero, never = (tensor("FConst", real(value), FLOAT32) for value in (0.0, -math.inf))
+    x, y = (biased(q, k, _selected(w, zero, low, j), s, c) for low in (n, never))
+    when = [lowest(n), eq(scalar(z), real(0.0)), le(rank(z), 4)]
+    return Sides(_selected(w, soft(x, g), z, j), soft(y, 1), when=when)
 
 
 @rule(

@@ -20,6 +20,7 @@ from ..egraph.lang import (
     reshape,
     rule,
     squeeze,
+    tensor,
     transpose,
     unsqueeze,
 )
@@ -62,6 +63,18 @@ def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
     same = reshape(x, t)
     sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
+
+
+@rule(
+    expand=dict(n=(1, 2, 3, 4)), holds=[dict(x="b n s", t="ints b n s"), dict(x="b s", t="ints 1 1")],
+    refuse=[dict(x="1 s", t="ints 5 s"), dict(x="b s", t="ints 1 b s"), dict(x="b 1", t="ints b 5"),
+            dict(x="1 n s", t="ints 5 n s"), dict(x="1 n s h", t="ints 5 n s h")],
+)  # fmt: skip
+def expand_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
+    """expand(x, t) = x   if it has the sizes of x"""
+    same = tensor("Expand", x, t)
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
+    return Sides(same, x, when=[eq(rank(same), n), *sizes])
 
 
 @rule(

@@ -101,6 +101,8 @@ FUSE = {
     "slope, then mask": SCORES + "a1 = Add (a, slope) \n m = Where (keep, a1, low) \n" + SOFTMAX,
     "-1e9": SCORES + "m = Where (keep, a, big) \n" + SOFTMAX,
     "floored": SCORES + "a1 = Where (keep, a, low) \n m = Max (a1, low) \n" + SOFTMAX,
+    "weights of hidden keys cleared": SCORES + "a1 = Where (keep, a, low) \n p1 = Softmax <axis = -1> (a1) \n"
+    "p = Where (keep, p1, zero) \n" + WEIGHED,
     "scaled after the mask": SCORES + "a1 = Add (a, slope) \n m = Div (a1, half) \n" + SOFTMAX,
     "softmax of shifted scores": SCORES + MAX + "p = Softmax <axis = -1> (d) \n" + WEIGHED,
     "softmax written out": SCORES + MAX + "t = ReduceSum <keepdims = 1> (e, last) \n p = Div (e, t) \n" + WEIGHED,
@@ -133,6 +135,8 @@ KEEP = {
         "flat = ", "qb = Transpose <perm = [1, 0, 2, 3]> (q) \n flat = "
     ) + "a3 = Mul (r3, half) \n p3 = Softmax <axis = -1> (a3)" + APART,
     "a low of -5": SCORES + "m = Where (keep, a, slight) \n" + SOFTMAX,
+    "weights of seen keys cleared": SCORES + "a1 = Where (keep, a, low) \n p1 = Softmax <axis = -1> (a1) \n"
+    "p = Where (keep, zero, p1) \n" + WEIGHED,
     "floored at -5": SCORES + "m = Max (a, slight) \n" + SOFTMAX,
     "shifted by its own mean": SCORES + "t = ReduceMean <keepdims = 1> (a, last) \n d = Sub (a, t) \n"
     "e = Exp (d) \n u = ReduceSum <keepdims = 1> (e, last) \n p = Div (e, u) \n" + WEIGHED,
