@@ -120,7 +120,8 @@ def _numbers() -> Iterator[Law]:
     for n in range(2, 6):
         elements = " ".join(f"(= (DNum e{i}) (elem t {i}))" for i in range(n))
         names = " ".join(f"e{i}" for i in range(n))
-        yield f"numbers-{n}", f"(= {n} (len t)) (= 1 (rank t)) {elements}", f"(union t (Ints (vec-of {names})))"
+        vector = f"(= {n} (len t)) (= 1 (rank t)) (= {INT64} (dtype t))"
+        yield f"numbers-{n}", f"{vector} {elements}", f"(union t (Ints (vec-of {names})))"
 
 
 def _laws(op: Op) -> list[Law]:

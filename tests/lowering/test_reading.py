@@ -36,3 +36,17 @@ def test_a_form_of_nothing(name: str) -> None:
         for m in (model, result.model)
     )
     assert np.array_equal(a, b)
+
+
+def test_known_sizes_of_another_type_are_no_int64_vector() -> None:
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[2,8] x) => (int32[2] y) {
+        s = Shape (x)
+        c = Cast <to = 6> (s)
+        y = Mul (c, c)
+    }""")
+    result = saturate_and_extract(model)
+    session = ort.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    [y] = session.run(None, {"x": np.zeros((2, 8), np.float32)})
+    assert y.dtype == np.int32
+    assert y.tolist() == [4, 64]
