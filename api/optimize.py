@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from .egraph.cost import CostModel, Roofline
-from .egraph.errors import EGraphError, ModelError
+from .egraph.errors import CostError, EGraphError, ModelError, TargetError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
 from .egraph.ops import Op
@@ -110,12 +110,18 @@ def saturate_and_extract(
     differ; `report.verification` says what was compared.
 
     Raises ModelError (the input cannot be read), RuleError (a rule name is unknown), UnsoundMerge (a rule
-    contradicts the facts), TargetError, VerificationError.
+    contradicts the facts), CostError, TargetError, VerificationError.
     """
     tell = progress or (lambda stage: None)
     for name, sizes in (dims or {}).items():
         if not all(isinstance(n, int) and n > 0 for n in (sizes if isinstance(sizes, list | tuple) else [sizes])):
             raise ModelError(f"dims[{name!r}] is {sizes!r}; a size, or a list of sizes, of at least 1 is wanted")
+    if isinstance(cost, type) or not isinstance(cost, CostModel | None):
+        raise CostError(f"cost is {cost!r}; an object with a method cost(work) is wanted, such as Roofline()")
+    if not isinstance(target, str | Target):
+        raise TargetError(f"target is {target!r}; a name such as \"cpu\", or a Target, is wanted")
+    if not isinstance(limits, Limits | None):
+        raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
     off = (disable,) if isinstance(disable, str) else disable
     run = _Run(
         select(ALL if rules is None else rules, off), cost or Roofline(),

@@ -23,6 +23,10 @@ class UnsoundMerge(EGraphError):
     """Two different facts (dtype, rank, dim, value) met in one e-class: the rule named in the message is false."""
 
 
+class CostError(EGraphError):
+    """A cost model is none, or gives an operator no usable cost."""
+
+
 class ExtractionError(EGraphError):
     """No finite term exists for a root e-class."""
 

@@ -370,6 +370,9 @@ def load_egglog(text: str, *, stage: str = "fuse", terms: Iterable[Op] = ()) -> 
 def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:
     """The rules not named in `disable`. Raises RuleError for a name that no rule has, and for two rules of one name."""
     chosen = list(rules)
+    for r in chosen:
+        if not isinstance(r, Rule):
+            raise RuleError(f"{r!r} is no rule; `onnx_egraph.rules.ALL` holds the built-in ones, `disable` takes names")
     names = [r.name for r in chosen]
     twice = {n for n in names if names.count(n) > 1} if len(set(names)) != len(names) else set()
     if twice:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import onnx_ir as ir
 
 from ..egraph.cost import ABSENT, CostModel, Tensor, Work
 from ..egraph.dtypes import NAMES
-from ..egraph.errors import ModelError
+from ..egraph.errors import CostError, ModelError
 from ..egraph.extract import ENode
 from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
@@ -102,7 +103,14 @@ class Pricer:
     def cost(self, r: Row) -> int:
         if r.op in _LEAVES:
             return 0
-        return sum(self.model.cost(self._work(r, k)) * p.weight for k, p in enumerate(self.points))
+        total = 0
+        for k, p in enumerate(self.points):
+            work = self._work(r, k)
+            cost = self.model.cost(work)
+            if not isinstance(cost, Integral) or cost < 0:
+                raise CostError(f"the cost model gives {work.op} the cost {cost!r}; picoseconds are an int from 0 up")
+            total += int(cost) * p.weight
+        return total
 
     def _work(self, r: Row, k: int) -> Work:
         name = r.op

@@ -1,0 +1,64 @@
+"""Arguments of a wrong kind end in one line that says what is wanted, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_egraph import saturate_and_extract
+from onnx_egraph.egraph.cost import Roofline, Work
+from onnx_egraph.egraph.dtypes import FLOAT32
+from onnx_egraph.egraph.errors import CostError, EGraphError, RuleError, TargetError
+from onnx_egraph.egraph.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule
+from onnx_egraph.egraph.soundness import check
+
+MODEL = Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx"
+
+
+@pytest.mark.parametrize(("given", "error", "says"), [
+    (dict(cost=Roofline), CostError, r"Roofline\(\)"),
+    (dict(cost=lambda work: 1), CostError, "a method cost"),
+    (dict(limits=5), EGraphError, r"Limits\(iterations"),
+    (dict(rules=["rms-norm"]), RuleError, "'rms-norm' is no rule"),
+    (dict(target=None), TargetError, "a Target"),
+])  # fmt: skip
+def test_a_wrong_argument(given: dict[str, Any], error: type[EGraphError], says: str) -> None:
+    with pytest.raises(error, match=says) as raised:
+        saturate_and_extract(MODEL, **given)
+    assert "\n" not in str(raised.value)
+
+
+class Fixed:
+    def __init__(self, cost: Any) -> None:
+        self.price = cost
+
+    def cost(self, work: Work) -> Any:
+        return self.price if work.op == "MatMul" else 1
+
+
+@pytest.mark.parametrize("price", [-1, 1.5, None])
+def test_a_cost_that_is_none(price: Any) -> None:
+    with pytest.raises(CostError, match="MatMul"):
+        saturate_and_extract(MODEL, cost=Fixed(price))
+
+
+def test_costs_of_numpy_are_as_good() -> None:
+    assert saturate_and_extract(MODEL, cost=Fixed(np.int64(7))).report.cost_after > 0
+
+
+def test_a_rule_may_take_a_term_of_the_caller() -> None:
+    log_softmax = operator(
+        "LogSoftmax", "x axis:i64", lambda x, a: x - np.log(np.exp(x).sum(axis=a, keepdims=True)), shape="same",
+        onnx="ai.onnx::LogSoftmax",
+    )  # fmt: skip
+
+    @rule(stage="fuse", contract="reassociated", holds=dict(x="b n"))
+    def exp_of_log_softmax(x: Tensor) -> Sides:
+        """exp(log softmax(x)) = softmax(x)"""
+        of_floats = [eq(dtype(x), FLOAT32)]
+        return Sides(call("Exp", apply(log_softmax, x, -1)), call("Softmax", x, -1), when=of_floats)
+
+    assert check(exp_of_log_softmax) == []
