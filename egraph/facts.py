@@ -256,6 +256,17 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= d (dim o i)) (> i -3)", "(union (dim $0 i) d)"),
         ("(= (DNum b) (dim $0 -4)) (= (DNum n) (dim $0 -3))", "(union (dim o -3) (DNum (* b n)))"),
     ],
+    "repeated": [
+        ("(= r (rank $0))", "(set (rank o) r)"),
+        ("(= d (dim $0 i)) (!= i -3)", "(union (dim o i) d)"),
+        ("(= (DNum n) (dim $0 -3))", "(union (dim o -3) (DNum (* n $1)))"),
+    ],
+    "grouped": [
+        ("", "(set (rank o) 5) (union (dim o -3) (DNum $1))"),
+        ("(= d (dim $0 i)) (> i -3)", "(union (dim o i) d)"),
+        ("(= d (dim $0 -4))", "(union (dim o -5) d)"),
+        ("(= (DNum n) (dim $0 -3))", "(union (dim o -4) (DNum (/ n $1)))"),
+    ],
     "wide": [
         ("(= r (rank $0))", "(set (rank o) r)"),
         ("(= d (dim $0 i)) (!= i -1)", "(union (dim o i) d)"),

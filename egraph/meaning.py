@@ -30,7 +30,9 @@ _FLOAT = frozenset(
 )
 _BOOL = frozenset(("And", "Or", "Not"))
 #: Markers of attention, and how many of their operands are [B, N, S, H].
-_BNSH: Mapping[str, int] = MappingProxyType({"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1, "Merged": 1})
+_BNSH: Mapping[str, int] = MappingProxyType(
+    {"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1, "Merged": 1, "Grouped": 1}
+)
 #: What rules may assume of an attention.
 SAME_BATCH = "q, k and v of an attention have the same batch size, and its mask has that or 1"
 HEADS = "keys whose number of heads is not fixed have as many as the queries"

@@ -398,7 +398,14 @@ def _table() -> Mapping[str, Op]:
         "Merged", "x", lambda x: x.reshape(-1, *x.shape[2:]), "merged", marker=True,
         doc="batch and heads as one axis: [B,N,S,H] as [B*N,S,H]",
     )  # fmt: skip
-    op("RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), marker=True, doc="each head, times in a row")
+    op(
+        "RepeatKV", "x times:i64", lambda x, n: np.repeat(x, n, axis=-3), "repeated", marker=True,
+        doc="each head, times in a row",
+    )  # fmt: skip
+    op(
+        "Grouped", "x times:i64", lambda x, n: x.reshape(x.shape[0], -1, n, *x.shape[2:]), "grouped", marker=True,
+        doc="heads in groups: [B,KV*n,S,H] as [B,KV,n,S,H]",
+    )  # fmt: skip
     op(
         "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, marker=True,
         doc="attention on BNSH, KV may be grouped",

@@ -13,6 +13,7 @@ from . import (
     attention_targets,
     cast,
     gqa,
+    grouped,
     layout,
     merged,
     norm,
@@ -31,7 +32,7 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
 #: Rotary position embeddings, normalisation and activations as fused operators.
 FUSION: tuple[Rule, ...] = _rules(
-    rotary, rope_targets, norm, activation, attention_layout, attention, merged, sink, attention_targets, gqa
+    rotary, rope_targets, norm, activation, attention_layout, attention, merged, grouped, sink, attention_targets, gqa
 )
 #: Everything: the default.
 ALL: tuple[Rule, ...] = ALGEBRA + FUSION

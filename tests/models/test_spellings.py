@@ -120,6 +120,25 @@ FUSE = {
         a = Transpose <perm = [0, 1, 3, 2]> (r)
         m = Mul (a, half)
     """ + SOFTMAX,
+    "heads in groups, in five axes": """
+        five = Constant <value_ints = [0, 1, 3, -1, 8]> ()
+        four = Constant <value_ints = [0, 3, -1, 8]> ()
+        third = Constant <value_ints = [2]> ()
+        one_k = Slice (k, first, one_i, one_i)
+        one_v = Neg (one_k)
+        q5 = Reshape (q, five)
+        k5 = Unsqueeze (one_k, third)
+        kt = Transpose <perm = [0, 1, 2, 4, 3]> (k5)
+        r = MatMul (q5, kt)
+        a = Mul (r, half)
+        bias = Where (keep, zero, low)
+        bias5 = Unsqueeze (bias, one_i)
+        m = Add (a, bias5)
+        p = Softmax <axis = -1> (m)
+        v5 = Unsqueeze (one_v, third)
+        o5 = MatMul (p, v5)
+        o = Reshape (o5, four)
+    """,
     "keys of one head": """
         one_k = Slice (k, first, one_i, one_i)
         one_v = Neg (one_k)

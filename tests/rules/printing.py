@@ -219,6 +219,7 @@ DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Cell": lambda env, x, i, a: call("Gather", x, call("Int0", i), a),
     "Stack": lambda env, x, y, a: concat([unsqueeze(x, a), unsqueeze(y, a)], a),
     "Merged": lambda env, x: reshape(x, ints(-1, *_shape(x, env)[2:])),
+    "Grouped": lambda env, x, n: reshape(x, ints(0, -1, n, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),
     "DimT": lambda env, d: ints(int(d.value(env))),

@@ -47,6 +47,7 @@ EQUIVALENT: dict[str, str] = {
     "gqa-decode*-the next axis": "axes 0 and -1 of a vector are the same",
     "sdpa-sink*-the next axis [13]": "axes 0 and -1 of a vector are the same",
     "merged-plus-each-the next axis": "the new axis of size 1 may stand on either side of the merged one",
+    "grouped-plus-another axis": "both axes have size 1",
     "softmax-cleared-another number [12]": "a softmax does not show what all seen scores share, nor how low -inf is",
     "ms-mha-guarded-another number": "which rows are NaN does not depend on the scale",
 }
