@@ -264,7 +264,9 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     "grouped": [
         ("", "(set (rank o) 5) (union (dim o -3) (DNum $1))"),
         ("(= d (dim $0 i)) (> i -3)", "(union (dim o i) d)"),
+        ("(= d (dim o i)) (> i -3)", "(union (dim $0 i) d)"),
         ("(= d (dim $0 -4))", "(union (dim o -5) d)"),
+        ("(= d (dim o -5))", "(union (dim $0 -4) d)"),
         ("(= (DNum n) (dim $0 -3))", "(union (dim o -4) (DNum (/ n $1)))"),
     ],
     "wide": [

@@ -55,14 +55,13 @@ def grouped_apart(x: Tensor, n: Int, w: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(x="b 6 s h", y="b 2 h t", n=3),
-    refuse=[dict(x="b 6 s h", y="b 1 h t", n=3), dict(x="5 6 s h", y="1 2 h t", n=3),
-            dict(x="b 3 s h", y="b 2 h t", n=3), dict(x="b 6 s h", y="2 h t", n=3)],
+    stage="marker", contract="reassociated",
+    holds=[dict(x="b 6 s h", y="b 2 h t", n=3), dict(x="b 6 s h", y="1 2 h t", n=3)],
+    refuse=[dict(x="b 6 s h", y=y, n=3) for y in ("b 1 h t", "2 h t")] + [dict(x="b 3 s h", y="b 2 h t", n=3)],
 )  # fmt: skip
 def grouped_matmul(x: Tensor, y: Tensor, k: Int, n: Int) -> Sides:
     """grouped(x, n) @ unsqueeze(y, -3) = grouped(x @ repeat(y, n), n)"""
-    heads = [eq(dim(y, -3), num(k)), eq(dim(x, -3), num(k * n))]
-    when = [*heads, eq(rank(y), 4), eq(dim(y, -4), dim(x, -4))]
+    when = [eq(dim(y, -3), num(k)), eq(dim(x, -3), num(k * n)), eq(rank(y), 4)]
     return Sides(grouped(x, n) @ unsqueeze(y, -3), grouped(x @ repeat(y, n), n), when=when)
 
 
