@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
@@ -23,7 +24,7 @@ from .egraph.target import Target
 from .egraph.target import target as find_target
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Source, lift_constants, load
+from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
@@ -52,6 +53,7 @@ class Result:
     model: ir.Model | onnx.ModelProto
     report: Report
     _ir: ir.Model = field(repr=False)
+    _sides: frozenset[Path] = field(repr=False)  # files with weights of the model that was read
     _explainers: Sequence[Explainer] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
@@ -75,9 +77,13 @@ class Result:
             if name == node or name in explainer.absorbed(cls)
         ]  # fmt: skip
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model atomically, its external data beside it. Raises OutputError."""
-        save(self._ir, path)
+    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
+        """Write the model atomically, its external data beside it; with `report`, the report there, as JSON.
+
+        Raises OutputError, and then every file is as it was.
+        """
+        texts = {} if report is None else {Path(report): self.report.to_json()}
+        save(self._ir, path, texts, self._sides)
 
     def near_misses(self) -> list[str]:
         """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more."""
@@ -170,7 +176,7 @@ class _Run:
         if loaded.opset < OLDEST_OPSET:
             report.unchanged = f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
             report.nodes_after = report.nodes_before
-            return self._result(model, loaded.kind)
+            return self._result(model, loaded)
         with self.timed("shapes"):
             lift_constants(model)
         changed = self._pass(model, first=True)
@@ -190,7 +196,7 @@ class _Run:
             report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
             model = load(source).model  # as it was, its Constant nodes included
-        return self._result(model, loaded.kind)
+        return self._result(model, loaded)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
@@ -204,9 +210,9 @@ class _Run:
         changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
         return any(changed)
 
-    def _result(self, model: ir.Model, kind: str) -> Result:
-        given = ir.to_proto(model) if kind == "proto" else model
-        return Result(given, self.report, model, self.explainers)
+    def _result(self, model: ir.Model, loaded: Loaded) -> Result:
+        given = ir.to_proto(model) if loaded.kind == "proto" else model
+        return Result(given, self.report, model, loaded.sides, self.explainers)
 
     def _graph(
         self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool

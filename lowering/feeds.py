@@ -18,6 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.errors import ModelError
+from .load import parsed
 from .operators import SOFTMAX, scales_trailing_axes, tables
 
 Array = npt.NDArray[np.generic]
@@ -465,10 +466,7 @@ def read_model(model: Model) -> ir.Model:
         return model
     if isinstance(model, onnx.ModelProto):
         return ir.from_proto(model)
-    try:
-        return ir.load(model)
-    except Exception as error:  # protobuf, OS and format errors share no base
-        raise ModelError(f"{os.fspath(model)}: cannot be read as an ONNX model ({error})") from error
+    return parsed(model)
 
 
 def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list[Feed]:

@@ -7,7 +7,7 @@ stay in `Payloads`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,15 @@ from ..egraph.graph import TermGraph
 from ..egraph.ops import OPS
 from .shapes import GRAPH_TYPES, Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
+from .tensors import elements
 
 #: Constants up to this many bytes are compared by content, larger ones by identity.
 _SMALL = 1024
 _LONGEST = 64
 #: Constants of rank 2 and more up to this many elements are looked at as masks.
 _MASK = 2**16
+#: Bytes of the largest table of cos or sin: 131,072 positions, the longest context in use, of 128 floats each.
+_TABLE = 131_072 * 128 * 4
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
 _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "Pow", "Unsqueeze", "Squeeze"}
@@ -281,9 +284,9 @@ class _Reader:
     def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
         shape = tensor.shape.numpy()
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
-            self._scalar(np.asarray(tensor.numpy()), term)
-        elif tensor.dtype in _FLOATS and shape and shape[-1] % 2 == 0 and 0 < shape[-1] <= 1024 and 0 not in shape:
-            array, half = np.asarray(tensor.numpy()), shape[-1] // 2
+            self._scalar(elements(tensor), term)
+        elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
+            array, half = elements(tensor), shape[-1] // 2
             first = array.reshape(-1, shape[-1])[0]
             low, high = np.s_[..., :half], np.s_[..., half:]
             for pairs, a, b, sign in ((0, low, high, 1), (1, np.s_[..., ::2], np.s_[..., 1::2], 1), (2, low, high, -1)):
@@ -291,13 +294,13 @@ class _Reader:
                 if alike and (pairs < 2 or array.all()):
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
-            rows = np.asarray(tensor.numpy()).astype(np.float32).max(axis=-1)
+            rows = elements(tensor).astype(np.float32).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
-        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and np.asarray(tensor.numpy()).all():
+        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
             self.terms.state("always", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
-            ids = np.asarray(tensor.numpy())
+            ids = elements(tensor)
             step = int(ids[1] - ids[0])
             if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
                 self.terms.state("irange", term, int(ids[0]), int(ids[-1]) + 1, step)
@@ -337,7 +340,7 @@ class _Reader:
         if known is None and value.const_value is not None and not value.is_graph_input():
             tensor = value.const_value
             if int(np.prod(tensor.shape.numpy(), dtype=np.int64)) == 1 and tensor.dtype in _FLOATS | _INTS:
-                known = self._arrays[value] = np.asarray(tensor.numpy())
+                known = self._arrays[value] = np.array(elements(tensor))
         elif known is None and self._known(value):
             facts = self.shapes.of(value)
             if facts.elems is not None and len(facts.elems) == 1:
@@ -359,6 +362,11 @@ class _Reader:
             self.terms.dims(term, facts.dims)
         if facts.elems is not None and len(facts.elems) <= _LONGEST:
             self.terms.elements(term, facts.elems)
+
+
+def _may_be_table(tensor: ir.TensorProtocol, shape: Sequence[int]) -> bool:
+    """A table of cos or sin by its size; everything larger is a weight, and is not looked at."""
+    return 0 < shape[-1] <= 1024 and shape[-1] % 2 == 0 and 0 < tensor.nbytes <= _TABLE
 
 
 def _fill(node: ir.Node) -> np.ndarray:
