@@ -32,7 +32,7 @@ from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
-from .lowering.writer import Names, Writer, Written
+from .lowering.writer import Names, Writer, Written, sink_constants
 from .report import Fused, Report
 from .rules import ALL
 from .rules.attention import ROWS_VISIBLE
@@ -42,6 +42,8 @@ Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
 #: The largest size of a named dimension at which numbers are compared.
 _COMPARED = 64
+#: The first IR version whose initializers need not be listed among the inputs.
+_FREE_CONSTANTS = 4
 #: Further passes over a model with graphs inside its nodes.
 _PASSES = 2
 
@@ -173,8 +175,8 @@ class _Run:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before = loaded.opset, _count(model)
         imports = dict(model.graph.opset_imports)
-        if loaded.opset < OLDEST_OPSET:
-            report.unchanged = f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
+        report.unchanged = _left_alone(loaded)
+        if report.unchanged:
             report.nodes_after = report.nodes_before
             return self._result(model, loaded)
         with self.timed("shapes"):
@@ -196,6 +198,9 @@ class _Run:
             report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
             model = load(source).model  # as it was, its Constant nodes included
+        elif (model.ir_version or 0) < _FREE_CONSTANTS:
+            sink_constants(model)
+            report.nodes_after = _count(model)
         return self._result(model, loaded)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
@@ -289,6 +294,17 @@ class _Run:
                 spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
                 self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
         self.report.assumptions = sorted(assumed)
+
+
+def _left_alone(loaded: Loaded) -> str:
+    """Why a model is not optimised at all, or nothing."""
+    if loaded.opset < OLDEST_OPSET:
+        return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
+    for node in loaded.model.graph.all_nodes():
+        # without outputs nothing says when it must run, and what it is there for is unknown
+        if not any(o.name != "" for o in node.outputs):
+            return f"node {node.name!r} ({node.op_type}) has no outputs, so it is there for what else it does"
+    return ""
 
 
 def _count(model: ir.Model) -> int:

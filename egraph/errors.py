@@ -11,10 +11,6 @@ class ModelError(EGraphError):
     """The input model cannot be read: truncated, cyclic, external data missing or outside the model's folder."""
 
 
-class UnsupportedOp(ModelError):
-    """A node or opset that cannot be carried through, not even as an opaque term."""
-
-
 class RuleError(EGraphError):
     """A rule is ill-formed (unbound variable, wrong sort), or a rule name given by the caller does not exist."""
 

@@ -48,16 +48,18 @@ class TermGraph:
         return known
 
     def _list(self, items: Sequence[int]) -> int:
-        key: tuple[Any, ...] = ("list", *items)
-        if key not in self._ids:
-            if items:
-                tail = self._list(items[1:])
-                self._ids[key] = self.fresh()
-                self.rows["Cons"].append((self._ids[key], items[0], tail))
-            else:
-                self._ids[key] = self.fresh()
-                self.rows["Nil"].append((self._ids[key],))
-        return self._ids[key]
+        """A list shares its end with every list that ends so."""
+        known = self._cell("Nil")
+        for item in reversed(items):
+            known = self._cell("Cons", item, known)
+        return known
+
+    def _cell(self, *key: Any) -> int:
+        known = self._ids.get(key)
+        if known is None:
+            known = self._ids[key] = self.fresh()
+            self.rows[key[0]].append((known, *key[1:]))
+        return known
 
     def vector(self, values: Sequence[int]) -> int:
         return self.vectors.setdefault(tuple(values), len(self.vectors))

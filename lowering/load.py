@@ -94,22 +94,23 @@ def _prepared(model: ir.Model, kind: str) -> Loaded:
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay."""
+    """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay.
+
+    The value keeps what the node said about itself; where both say something under one key, its own.
+    """
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        if node.op_type != "Constant" or node.domain not in _DEFAULT:
+            continue
         value, graph = node.outputs[0], node.graph
-        if (
-            node.op_type != "Constant"
-            or node.domain not in _DEFAULT
-            or value.is_graph_output()
-            or not value.name
-        ):
+        if value.is_graph_output() or not value.name:
             continue
         tensor = _constant(node)
         if tensor is None or graph is None:
             continue
         made = ir.Value(
             name=value.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()),
-            const_value=renamed(tensor, value.name), metadata_props=dict(value.metadata_props),
+            const_value=renamed(tensor, value.name), doc_string=value.doc_string or node.doc_string,
+            metadata_props={**node.metadata_props, **value.metadata_props},
         )  # fmt: skip
         made.meta.update(value.meta)
         value.replace_all_uses_with(made)

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
 from ..egraph.ops import OPS
-from .shapes import GRAPH_TYPES, Shapes, graphs_of
+from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
 
@@ -229,14 +229,10 @@ class _Reader:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
-            if a.type in GRAPH_TYPES:
+            content = _content(a)
+            if content is None:
                 return id(node)
-            if a.type == ir.AttributeType.TENSOR:
-                t = a.as_tensor()
-                small = t.nbytes <= _SMALL and not isinstance(t, ir.StringTensor)
-                parts.append((name, t.dtype, tuple(t.shape), t.tobytes() if small else id(t)))
-            else:
-                parts.append((name, a.type, repr(a.value)))
+            parts.append((name, a.type, content))
         return tuple(parts)
 
     def _id(self, value: ir.Value) -> int:
@@ -362,6 +358,26 @@ class _Reader:
             self.terms.dims(term, facts.dims)
         if facts.elems is not None and len(facts.elems) <= _LONGEST:
             self.terms.elements(term, facts.elems)
+
+
+def _content(attribute: ir.Attr) -> Any:
+    """Equal for attributes that say the same; None for kinds that are told apart by their node alone."""
+    kind = ir.AttributeType
+    match attribute.type:
+        case _ if attribute.is_ref():
+            return None
+        case kind.INT | kind.STRING:
+            return attribute.value
+        case kind.INTS | kind.STRINGS:
+            return tuple(attribute.value)
+        case kind.FLOAT | kind.FLOATS:  # as bits: NaN is not equal to itself, and 0.0 is to -0.0
+            return np.asarray(attribute.value, np.float64).tobytes()
+        case kind.TENSOR:
+            t = attribute.as_tensor()
+            small = t.nbytes <= _SMALL and not isinstance(t, ir.StringTensor)
+            return t.dtype, tuple(t.shape), t.tobytes() if small else id(t)
+        case _:
+            return None
 
 
 def _may_be_table(tensor: ir.TensorProtocol, shape: Sequence[int]) -> bool:
