@@ -21,6 +21,7 @@ from ..egraph.ops import OPS
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
+from .wellformed import understanding
 
 #: Constants up to this many bytes are compared by content, larger ones by identity.
 _SMALL = 1024
@@ -146,7 +147,8 @@ class _Reader:
             entry = SPELLINGS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
             spelled = None
             if entry is not None and self._understood(node):
-                spelled = entry.spell(Read(node, self.opset, self.shapes))
+                with understanding(node):
+                    spelled = entry.spell(Read(node, self.opset, self.shapes))
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
             known = [opaque] if spelled is None else [spelled]
             if spelled is not None and entry is not None and (entry.both or _nested(spelled)):
@@ -321,6 +323,9 @@ class _Reader:
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
         ):
             args = [self._array(a) if isinstance(a, ir.Value) else a for a in spelling[1:]]
+            whole = all(np.asarray(a).dtype.kind in "iu" for a in args)
+            if spelling[0] in ("Div", "Pow") and whole and np.asarray(args[1]) <= 0:
+                return  # integers need not have such a quotient or power
             array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]  # a foldable term has one
         else:
             return
