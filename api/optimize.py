@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .egraph.cost import CostModel, Roofline
-from .egraph.errors import EGraphError, ModelError
+from .egraph.errors import Contradiction, EGraphError, ModelError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
 from .egraph.ops import Op
@@ -117,8 +117,8 @@ def saturate_and_extract(
     there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
     differ; `report.verification` says what was compared.
 
-    Raises ModelError (the input cannot be read), RuleError (a rule name is unknown), UnsoundMerge (a rule
-    contradicts the facts), TargetError, VerificationError.
+    Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
+    UnsoundMerge (a rule contradicts the facts), TargetError, VerificationError.
     """
     tell = progress or (lambda stage: None)
     for name, sizes in (dims or {}).items():
@@ -230,7 +230,10 @@ class _Run:
             engine = Engine(self.rules, self.target, present=reading.terms.rows)
             engine.load(reading.terms)
         with self.timed("saturate"):
-            saturation = engine.saturate(self.limits, self.tell)
+            try:
+                saturation = engine.saturate(self.limits, self.tell)
+            except Contradiction as error:
+                raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
         self.tell("extracting")
         with self.timed("freeze"):
             frozen = engine.freeze()

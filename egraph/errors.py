@@ -19,6 +19,17 @@ class UnsoundMerge(EGraphError):
     """Two different facts (dtype, rank, dim, value) met in one e-class: the rule named in the message is false."""
 
 
+class Contradiction(UnsoundMerge):
+    """The facts a graph was loaded with contradict each other before any rule has run.
+
+    `term` is the first whose facts, and its operands', do not go together.
+    """
+
+    def __init__(self, message: str, term: int) -> None:
+        super().__init__(message)
+        self.term = term
+
+
 class ExtractionError(EGraphError):
     """No finite term exists for a root e-class."""
 

@@ -92,6 +92,22 @@ class TermGraph:
         """Graph input `value` has the dimension `symbol` at `axis` (counted from the end)."""
         self.facts["source"].append((value, axis, self.symbol(symbol)))
 
+    @property
+    def size(self) -> int:
+        """How many ids there are."""
+        return self._count
+
+    def until(self, last: int) -> TermGraph:
+        """The terms and facts that name no id above `last`, to be loaded; more cannot be added to them."""
+        kept = TermGraph(self.ops, vectors=self.vectors, symbols=self.symbols)
+        for name, rows in self.rows.items():
+            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in (TENSOR, LIST, NODE))]
+            if early := [row for row in rows if max(row[i] for i in ids) <= last]:
+                kept.rows[name] = early
+        for name, facts in self.facts.items():
+            kept.facts[name] = [fact for fact in facts if "(V a)" not in FACT_ACTIONS[name][1] or fact[0] <= last]
+        return kept
+
     def lowering(self, folder: str) -> list[str]:
         """Write the rows as TSV files into `folder`; the egglog commands that load them."""
         text = [f"(set (iv {k}) ({'vec-of' if v else 'vec-empty'} {' '.join(map(str, v))}))" for v, k in

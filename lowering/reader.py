@@ -59,6 +59,15 @@ class Reading:
     origin: dict[int, list[ir.Value]]
     live: int  # nodes of the graph some output needs
 
+    def where(self, term: int) -> str:
+        """What of the model a term is part of, for a message."""
+        whole = min((k for k in self.origin if k >= term), default=None)
+        if whole is None:
+            return f"graph {self.graph.name!r}"
+        value = self.origin[whole][0]
+        node = value.producer()
+        return f"value {value.name!r}" if node is None else f"node {node.name!r} ({node.op_type})"
+
 
 def read(graph: ir.Graph, shapes: Shapes, opset: int) -> Reading:
     """The terms of `graph`. Values captured from an outer graph are its leaves."""

@@ -104,3 +104,18 @@ def test_a_scalar_tiled_no_times() -> None:
     scalar = h.make_tensor_value_info("s", T.FLOAT, [])
     nodes = [n("Tile", "s none", "t"), n("Mul", "x t", "y")]
     assert saturate_and_extract(model(nodes, [info("x"), scalar], None, [none])).report.unchanged
+
+
+@pytest.mark.parametrize("depth", [0, 40])
+def test_sizes_that_contradict_each_other_are_found(depth: int) -> None:
+    """The node at which it shows, among nodes before and behind it that are right."""
+    nodes = [
+        *(n("Neg" if k % 2 else "Abs", f"a{k}" if k else "x", f"a{k + 1}") for k in range(depth)),
+        n("Where", f"c {f'a{depth}' if depth else 'x'} seven", "w", name="the bad one"),
+        *(n("Neg" if k % 2 else "Abs", f"b{k}" if k else "w", f"b{k + 1}") for k in range(depth)),
+        n("Sin", f"b{depth}" if depth else "w", "y"),
+    ]
+    condition = h.make_tensor_value_info("c", T.BOOL, ["b", 1])
+    seven = nh.from_array(np.ones(7, np.float32), "seven")
+    with pytest.raises(ModelError, match=r"node 'the bad one' \(Where\): .*two sizes for one dimension"):
+        saturate_and_extract(model(nodes, [info("x", "b", 4), condition], [info("y", None, None)], [seven]))
