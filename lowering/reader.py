@@ -195,7 +195,8 @@ class _Reader:
                     made = self._opaque(spelling, "Op1", into)
                 else:
                     made = self._term(spelling, into)
-                self._fold(node.outputs[0], spelling, made)
+                with understanding(node):
+                    self._fold(node.outputs[0], spelling, made)
                 self._bind(node.outputs[0], made)
 
     def _bind(self, value: ir.Value, term: int) -> None:

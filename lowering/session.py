@@ -19,7 +19,6 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from .feeds import Array, Model
-from .load import parsed
 from .tensors import SideFiles, elements, external
 
 
@@ -75,10 +74,9 @@ def _to_value(array: Array) -> ort.OrtValue:
 _DETACH = 1024  # bytes; smaller tensors stay in the graph, where shape inference may want them
 
 
-def source_of(model: Model) -> Source:
-    """What onnxruntime reads a model from. Raises ModelError for a path that holds no model."""
+def source_of(model: Model, read: ir.Model) -> Source:
+    """What onnxruntime reads a model from; `read` is the model as it was read."""
     if isinstance(model, (str, os.PathLike)):
-        read = parsed(model)
         if all(Path(t.base_dir) == Path(model).absolute().parent for t, _ in external(read)):
             return Source(os.fspath(model), {})
         model = read  # its weights are links

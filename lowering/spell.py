@@ -154,7 +154,7 @@ def _transpose(r: Read) -> Spelling | None:
     if perm is None and rank is None:
         return None
     order = perm if perm is not None else tuple(reversed(range(rank or 0)))
-    if rank is not None and len(order) != rank:
+    if sorted(order) != [*range(len(order) if rank is None else rank)]:
         return None
     return r.x() if order == tuple(range(len(order))) else ("Transpose", r.x(), order)
 

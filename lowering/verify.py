@@ -282,7 +282,7 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
     declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
     tell("running the original")
     try:
-        source = source_of(model)
+        source = source_of(model, parsed)
         session = Session(source, False)
     except Exception as error:  # onnxruntime's exceptions share no base of their own
         answers.failure = f"onnxruntime cannot load the original: {_line(error)}"
@@ -380,7 +380,7 @@ def verify(
         tell(f"running the optimised model, onnxruntime's optimisations {runtime}")
         excused = answers.refused if runtime == "on" else set[str]()
         try:
-            session = Session(source_of(optimised), runtime == "on")
+            session = Session(source_of(optimised, after), runtime == "on")
         except Exception as error:
             if len(excused) < len(answers.noise):
                 mismatches.append(Mismatch("", "", "error", "loads", _line(error), runtime=runtime))
