@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import io
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +15,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from .egraph.errors import EGraphError, ModelError, OutputError
+from .egraph.errors import EGraphError, ModelError
 from .egraph.explain import Derivation
 from .egraph.saturate import Limits
+from .lowering.save import destination, identity
 from .report import Report
 
 # Plain help and plain tracebacks: the same text on a terminal, in a log and in the README.
@@ -110,12 +110,12 @@ def optimize(
     from . import saturate_and_extract
 
     dims = parse_dims(dim)
-    refuse_overwrite("--output", output, model)
-    if report is not None:
-        refuse_overwrite("--report", report, model, output)
     with known_errors(), progress_on_stderr(quiet) as progress:
-        for path in (output, report):
-            require_folder(path)
+        # better said before the work than after it
+        for option, path, others in (("--output", output, [model]), ("--report", report, [model, output])):
+            if path is not None:
+                destination(path)
+                refuse_overwrite(option, path, *others)
         result = saturate_and_extract(
             model,
             disable=tuple(disable or ()),
@@ -127,9 +127,7 @@ def optimize(
             progress=progress,
         )
         progress(f"writing {output}")
-        result.save(output)
-        if report is not None:
-            write_text(report, result.report.to_json())
+        result.save(output, report=report)
     if result.report.verified is False:
         typer.echo(f"warning: {result.report.verification}", err=True)
     if not quiet:
@@ -256,32 +254,8 @@ def limits(iterations: int | None, tuples: int | None, seconds: float | None) ->
 def refuse_overwrite(option: str, path: Path, *others: Path) -> None:
     """Raises typer.BadParameter if `path` is one of `others`, through whatever link."""
     for other in others:
-        same = path.samefile(other) if path.exists() and other.exists() else path.resolve() == other.resolve()
-        if same:
+        if identity(path) == identity(other):
             raise typer.BadParameter(f"{path} would overwrite {other}", param_hint=option)
-
-
-def require_folder(path: Path | None) -> None:
-    """Raises OutputError if `path` cannot become a file: better said before the work than after it."""
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise OutputError(f"cannot write {path}: there is no folder {path.parent}")
-    if path.is_dir():
-        raise OutputError(f"cannot write {path}: it is a folder")
-    if not os.access(path.parent, os.W_OK):
-        raise OutputError(f"cannot write {path}: the folder {path.parent} is not writable")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file that is either complete or absent. Raises OutputError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager

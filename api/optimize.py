@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from .egraph.cost import CostModel, Roofline
-from .egraph.errors import CostError, EGraphError, ModelError, TargetError
+from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
 from .egraph.ops import Op
@@ -23,7 +24,7 @@ from .egraph.target import Target
 from .egraph.target import target as find_target
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Source, lift_constants, load
+from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
@@ -31,7 +32,7 @@ from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
-from .lowering.writer import Names, Writer, Written
+from .lowering.writer import Names, Writer, Written, sink_constants
 from .report import Fused, Report
 from .rules import ALL
 from .rules.attention import ROWS_VISIBLE
@@ -41,6 +42,8 @@ Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
 #: The largest size of a named dimension at which numbers are compared.
 _COMPARED = 64
+#: The first IR version whose initializers need not be listed among the inputs.
+_FREE_CONSTANTS = 4
 #: Further passes over a model with graphs inside its nodes.
 _PASSES = 2
 
@@ -52,6 +55,7 @@ class Result:
     model: ir.Model | onnx.ModelProto
     report: Report
     _ir: ir.Model = field(repr=False)
+    _sides: frozenset[Path] = field(repr=False)  # files with weights of the model that was read
     _explainers: Sequence[Explainer] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
@@ -75,9 +79,13 @@ class Result:
             if name == node or name in explainer.absorbed(cls)
         ]  # fmt: skip
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model atomically, its external data beside it. Raises OutputError."""
-        save(self._ir, path)
+    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
+        """Write the model atomically, its external data beside it; with `report`, the report there, as JSON.
+
+        Raises OutputError, and then every file is as it was.
+        """
+        texts = {} if report is None else {Path(report): self.report.to_json()}
+        save(self._ir, path, texts, self._sides)
 
     def near_misses(self) -> list[str]:
         """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more."""
@@ -109,8 +117,8 @@ def saturate_and_extract(
     there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
     differ; `report.verification` says what was compared.
 
-    Raises ModelError (the input cannot be read), RuleError (a rule name is unknown), UnsoundMerge (a rule
-    contradicts the facts), CostError, TargetError, VerificationError.
+    Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
+    UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
     """
     tell = progress or (lambda stage: None)
     for name, sizes in (dims or {}).items():
@@ -173,10 +181,10 @@ class _Run:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before = loaded.opset, _count(model)
         imports = dict(model.graph.opset_imports)
-        if loaded.opset < OLDEST_OPSET:
-            report.unchanged = f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
+        report.unchanged = _left_alone(loaded)
+        if report.unchanged:
             report.nodes_after = report.nodes_before
-            return self._result(model, loaded.kind)
+            return self._result(model, loaded)
         with self.timed("shapes"):
             lift_constants(model)
         changed = self._pass(model, first=True)
@@ -196,7 +204,10 @@ class _Run:
             report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
             model = load(source).model  # as it was, its Constant nodes included
-        return self._result(model, loaded.kind)
+        elif (model.ir_version or 0) < _FREE_CONSTANTS:
+            sink_constants(model)
+            report.nodes_after = _count(model)
+        return self._result(model, loaded)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
@@ -210,9 +221,9 @@ class _Run:
         changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
         return any(changed)
 
-    def _result(self, model: ir.Model, kind: str) -> Result:
-        given = ir.to_proto(model) if kind == "proto" else model
-        return Result(given, self.report, model, self.explainers)
+    def _result(self, model: ir.Model, loaded: Loaded) -> Result:
+        given = ir.to_proto(model) if loaded.kind == "proto" else model
+        return Result(given, self.report, model, loaded.sides, self.explainers)
 
     def _graph(
         self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool
@@ -225,7 +236,10 @@ class _Run:
             engine = Engine(self.rules, self.target, present=reading.terms.rows)
             engine.load(reading.terms)
         with self.timed("saturate"):
-            saturation = engine.saturate(self.limits, self.tell)
+            try:
+                saturation = engine.saturate(self.limits, self.tell)
+            except Contradiction as error:
+                raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
         self.tell("extracting")
         with self.timed("freeze"):
             frozen = engine.freeze()
@@ -289,6 +303,17 @@ class _Run:
                 spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
                 self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
         self.report.assumptions = sorted(assumed)
+
+
+def _left_alone(loaded: Loaded) -> str:
+    """Why a model is not optimised at all, or nothing."""
+    if loaded.opset < OLDEST_OPSET:
+        return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
+    for node in loaded.model.graph.all_nodes():
+        # without outputs nothing says when it must run, and what it is there for is unknown
+        if not any(o.name != "" for o in node.outputs):
+            return f"node {node.name!r} ({node.op_type}) has no outputs, so it is there for what else it does"
+    return ""
 
 
 def _count(model: ir.Model) -> int:

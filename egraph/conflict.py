@@ -7,11 +7,12 @@ answer.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .dtypes import NAMES
-from .errors import UnsoundMerge
+from .errors import Contradiction, UnsoundMerge
 from .graph import TermGraph
 from .notation import Notation
 from .rule import STAGES, Rule
@@ -21,16 +22,36 @@ if TYPE_CHECKING:
     from .saturate import Frozen, Limits
 
 
-def blame(rules: Sequence[Rule], target: Target | None, graph: TermGraph, limits: Limits, reason: str) -> str:
-    """A message that names the rule, the two terms it equates and the facts that differ; `reason` is egglog's
-    own.
+def blame(
+    rules: Sequence[Rule], target: Target | None, graph: TermGraph, limits: Limits, reason: str
+) -> UnsoundMerge:  # fmt: skip
+    """An error that names the rule, the two terms it equates and the facts that differ; `reason` is egglog's own.
+
+    Where no rule is needed, a Contradiction.
     """
     done, number = _until_conflict(rules, target, graph, limits)
     if number is None:
-        return f"facts contradict each other, but not when the rules run one by one ({reason})"
+        return UnsoundMerge(f"facts contradict each other, but not when the rules run one by one ({reason})")
     if number < 0:
-        return f"the facts of the model contradict each other before any rule has run ({reason})"
-    return _describe(rules, target, graph, done, number, reason)
+        said = f"the facts of the model contradict each other before any rule has run ({reason})"
+        return Contradiction(said, _first_conflict(graph))
+    return UnsoundMerge(_describe(rules, target, graph, done, number, reason))
+
+
+def _first_conflict(graph: TermGraph) -> int:
+    """The first term, in the order they were made, with which the graph so far has contradictory facts."""
+    from .saturate import Engine
+
+    def contradicts(last: int) -> bool:
+        engine = Engine([], None)
+        try:
+            engine.load(graph.until(last))
+            engine.facts()
+        except UnsoundMerge:
+            return True
+        return False
+
+    return bisect_left(range(graph.size), True, key=contradicts)
 
 
 def _until_conflict(

@@ -395,9 +395,9 @@ def _transposes(work: Work) -> Kernel | None:
     """The cheaper kinds of Transpose: dims of 1 move freely, whole rows move as blocks; None else."""
     perm: object = work.attrs.get("perm")
     shape = work.ins[0].shape if work.ins else None
-    if not isinstance(perm, (tuple, list)) or shape is None or len(perm) != len(shape):
+    if not isinstance(perm, (tuple, list)) or shape is None or sorted(perm) != [*range(len(shape))]:
         return None
-    order = [axis for axis in perm if isinstance(axis, int) and shape[axis] != 1]
+    order = [axis for axis in perm if shape[axis] != 1]
     if order == sorted(order):
         return Kernel(0, 0)
     return Kernel(150, 100) if order[-1] == max(order) else None

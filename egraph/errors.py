@@ -11,16 +11,23 @@ class ModelError(EGraphError):
     """The input model cannot be read: truncated, cyclic, external data missing or outside the model's folder."""
 
 
-class UnsupportedOp(ModelError):
-    """A node or opset that cannot be carried through, not even as an opaque term."""
-
-
 class RuleError(EGraphError):
     """A rule is ill-formed (unbound variable, wrong sort), or a rule name given by the caller does not exist."""
 
 
 class UnsoundMerge(EGraphError):
     """Two different facts (dtype, rank, dim, value) met in one e-class: the rule named in the message is false."""
+
+
+class Contradiction(UnsoundMerge):
+    """The facts a graph was loaded with contradict each other before any rule has run.
+
+    `term` is the first whose facts, and its operands', do not go together.
+    """
+
+    def __init__(self, message: str, term: int) -> None:
+        super().__init__(message)
+        self.term = term
 
 
 class CostError(EGraphError):

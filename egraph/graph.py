@@ -48,16 +48,18 @@ class TermGraph:
         return known
 
     def _list(self, items: Sequence[int]) -> int:
-        key: tuple[Any, ...] = ("list", *items)
-        if key not in self._ids:
-            if items:
-                tail = self._list(items[1:])
-                self._ids[key] = self.fresh()
-                self.rows["Cons"].append((self._ids[key], items[0], tail))
-            else:
-                self._ids[key] = self.fresh()
-                self.rows["Nil"].append((self._ids[key],))
-        return self._ids[key]
+        """A list shares its end with every list that ends so."""
+        known = self._cell("Nil")
+        for item in reversed(items):
+            known = self._cell("Cons", item, known)
+        return known
+
+    def _cell(self, *key: Any) -> int:
+        known = self._ids.get(key)
+        if known is None:
+            known = self._ids[key] = self.fresh()
+            self.rows[key[0]].append((known, *key[1:]))
+        return known
 
     def vector(self, values: Sequence[int]) -> int:
         return self.vectors.setdefault(tuple(values), len(self.vectors))
@@ -89,6 +91,22 @@ class TermGraph:
     def source(self, symbol: str, value: int, axis: int) -> None:
         """Graph input `value` has the dimension `symbol` at `axis` (counted from the end)."""
         self.facts["source"].append((value, axis, self.symbol(symbol)))
+
+    @property
+    def size(self) -> int:
+        """How many ids there are."""
+        return self._count
+
+    def until(self, last: int) -> TermGraph:
+        """The terms and facts that name no id above `last`, to be loaded; more cannot be added to them."""
+        kept = TermGraph(self.ops, vectors=self.vectors, symbols=self.symbols)
+        for name, rows in self.rows.items():
+            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in (TENSOR, LIST, NODE))]
+            if early := [row for row in rows if max(row[i] for i in ids) <= last]:
+                kept.rows[name] = early
+        for name, facts in self.facts.items():
+            kept.facts[name] = [fact for fact in facts if "(V a)" not in FACT_ACTIONS[name][1] or fact[0] <= last]
+        return kept
 
     def lowering(self, folder: str) -> list[str]:
         """Write the rows as TSV files into `folder`; the egglog commands that load them."""

@@ -155,7 +155,7 @@ class Engine:
             reason = str(error).splitlines()[0]
             if self._graph is None:
                 raise UnsoundMerge(reason) from error
-            raise UnsoundMerge(blame(self.rules, self.target, self._graph, limits, reason)) from error
+            raise blame(self.rules, self.target, self._graph, limits, reason) from error
 
     def facts(self) -> None:
         """Derive all facts. Raises UnsoundMerge if the facts seeded contradict each other."""

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_ir as ir
 
 from ..egraph.evaluate import Array, Inputs
@@ -20,6 +19,7 @@ from ..egraph.target import Target
 from .emit import FUSED
 from .reader import Reading
 from .shapes import Shapes
+from .tensors import elements
 
 #: Constants up to this many bytes are loaded to check a derivation; larger ones are random numbers.
 _LARGEST = 2**28
@@ -153,7 +153,7 @@ class Explainer:
             tensor = self.reading.payloads.values[payload].const_value
             if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGEST:
                 return None
-            array = np.asarray(tensor.numpy())
+            array = elements(tensor)
             return array if array.dtype.isbuiltin == 1 else None
 
         return Inputs(size, constant)

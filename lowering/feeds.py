@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,9 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.errors import ModelError
+from .load import parsed
 from .operators import SOFTMAX, scales_trailing_axes, tables
+from .tensors import elements
 
 Array = npt.NDArray[np.generic]
 Model = ir.Model | onnx.ModelProto | str | os.PathLike[str]
@@ -158,7 +161,7 @@ def _trace(model: ir.Model, start: ir.Value) -> _Use:
                 shifts = op == "Add" or (op, operand) == ("Sub", 0)
                 by = _tensor(node.inputs[1 - operand]) if exact and shifts else None
                 if by is not None and by.size == 1 and by.dtype.is_integer():
-                    step = int(by.numpy().item())
+                    step = int(elements(by).item())
                     todo.append((node.outputs[0], offset + (step if op == "Add" else -step), True))
                     continue
                 use.other |= exact
@@ -444,7 +447,7 @@ def _build(inputs: _Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
     replaced = {}
     for value in inputs.defaults if turn % 2 == 0 < turn else []:
         if value.const_value is not None and value.const_value.dtype.is_floating_point():
-            default = value.const_value.numpy()
+            default: npt.NDArray[Any] = elements(value.const_value)
             replaced[_name(value)] = (default * (1 + 0.25 * rng.random(default.shape))).astype(default.dtype)
     parts = [f"{k}={v}" for k, v in sizes.items() if k not in inputs.forced]
     if plan.pad:
@@ -465,10 +468,7 @@ def read_model(model: Model) -> ir.Model:
         return model
     if isinstance(model, onnx.ModelProto):
         return ir.from_proto(model)
-    try:
-        return ir.load(model)
-    except Exception as error:  # protobuf, OS and format errors share no base
-        raise ModelError(f"{os.fspath(model)}: cannot be read as an ONNX model ({error})") from error
+    return parsed(model)
 
 
 def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list[Feed]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 from ..egraph.errors import ModelError
 from . import wellformed
 from .shapes import graphs_of
-from .tensors import external, moved, own_names, renamed
+from .tensors import external, moved, own_names, renamed, side_file
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 #: Models older than this come back unchanged.
@@ -28,11 +29,12 @@ _DEFAULT = ("", "ai.onnx")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A private copy of the model, and what kind it came as ("path", "proto" or "ir")."""
+    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), and the files its weights lie in."""
 
     model: ir.Model
     kind: str
     opset: int
+    sides: frozenset[Path]
 
 
 def load(source: Source) -> Loaded:
@@ -45,52 +47,70 @@ def load(source: Source) -> Loaded:
     training information.
     """
     if isinstance(source, onnx.ModelProto):
-        return _prepared(_deserialize(source, "the ModelProto"), "proto", ())
+        return _prepared(_deserialize(source, "the ModelProto"), "proto")
     if isinstance(source, ir.Model):
-        return _prepared(_cloned(source), "ir", ())
+        return _prepared(_cloned(source), "ir")
     if not isinstance(source, str | os.PathLike):
         kind = type(source).__name__
         raise ModelError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not an object of type {kind}")
+    with _naming(source):
+        return _prepared(parsed(source), "path")
+
+
+def parsed(source: str | os.PathLike[str]) -> ir.Model:
+    """The model of a file as it stands there, its weights found. Raises ModelError, as `load` does."""
     path = Path(source)
-    try:
+    with _naming(source):
         model = _deserialize(_parsed(path), str(path))
         for tensor, _ in external(model):
-            tensor.base_dir = str(path.parent)
+            tensor.base_dir = str(path.absolute().parent)
         # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
-        return _prepared(model, "path", (path.parent.resolve(), path.resolve().parent))
+        _check_external(model, (path.parent.resolve(), path.resolve().parent))
+    return model
+
+
+@contextmanager
+def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
+    """A ModelError names the file."""
+    try:
+        yield
     except ModelError as error:
-        raise error if str(path) in str(error) else ModelError(f"{path}: {error}") from error
+        path = os.fspath(source)
+        raise error if path in str(error) else ModelError(f"{path}: {error}") from error
 
 
-def _prepared(model: ir.Model, kind: str, folders: tuple[Path, ...]) -> Loaded:
+def _prepared(model: ir.Model, kind: str) -> Loaded:
     _opset(model)
-    _check_external(model, folders)
+    if kind != "path":
+        _check_external(model, ())
+    sides = frozenset(side_file(tensor) for tensor, _ in external(model))
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
     _check_graph(model)
     _inline(model)
     _sort(model)
     own_names(model)
-    return Loaded(model, kind, _opset(model))
+    return Loaded(model, kind, _opset(model), sides)
 
 
 def lift_constants(model: ir.Model) -> None:
-    """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay."""
+    """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay.
+
+    The value keeps what the node said about itself; where both say something under one key, its own.
+    """
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        if node.op_type != "Constant" or node.domain not in _DEFAULT:
+            continue
         value, graph = node.outputs[0], node.graph
-        if (
-            node.op_type != "Constant"
-            or node.domain not in _DEFAULT
-            or value.is_graph_output()
-            or not value.name
-        ):
+        if value.is_graph_output() or not value.name:
             continue
         tensor = _constant(node)
         if tensor is None or graph is None:
             continue
         made = ir.Value(
             name=value.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()),
-            const_value=renamed(tensor, value.name), metadata_props=dict(value.metadata_props),
+            const_value=renamed(tensor, value.name), doc_string=value.doc_string or node.doc_string,
+            metadata_props={**node.metadata_props, **value.metadata_props},
         )  # fmt: skip
         made.meta.update(value.meta)
         value.replace_all_uses_with(made)
@@ -122,9 +142,12 @@ def _constant(node: ir.Node) -> ir.TensorProtocol | None:
 
 
 def _parsed(path: Path) -> onnx.ModelProto:
-    if not path.is_file():
-        raise ModelError(f"{path}: {'it is a folder' if path.is_dir() else 'no such file'}")
+    if "\0" in str(path):
+        raise ModelError(f"{str(path)!r}: a name has no NUL character")
     try:
+        if not path.is_file():
+            kind = "it is a folder" if path.is_dir() else "no regular file" if path.exists() else "no such file"
+            raise ModelError(f"{path}: {kind}")
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
@@ -201,7 +224,10 @@ def _opset(model: ir.Model) -> int:
 
 
 def _check_external(model: ir.Model, folders: tuple[Path, ...]) -> None:
-    """Each side file lies in the model's folder, and is there and long enough where that is known."""
+    """Each side file is there, is long enough and lies in the model's folder, as far as that is known (`folders`).
+
+    Tensors get an absolute folder: the process may go elsewhere before the model is saved.
+    """
     sizes: dict[Path, int] = {}
     for tensor, replace in external(model):
         name, location = tensor.name, str(tensor.location)
@@ -214,21 +240,26 @@ def _check_external(model: ir.Model, folders: tuple[Path, ...]) -> None:
             raise ModelError(
                 f"tensor {name!r}: external data has {length} bytes at {start}, not {tensor.nbytes}"
             )
-        if not folders:
-            continue
-        path = Path(tensor.base_dir) / location
+        path = side_file(tensor).absolute()
         if path not in sizes:
-            if not path.is_file():
-                raise ModelError(f"tensor {name!r}: external data file {path} is missing")
-            if not any(path.resolve().is_relative_to(f) for f in folders):
-                raise ModelError(
-                    f"tensor {name!r}: external data at {location!r} leads outside the model's folder"
-                )
-            sizes[path] = path.stat().st_size
+            sizes[path] = _length(path, name)
+        if folders and not any(path.resolve().is_relative_to(f) for f in folders):
+            raise ModelError(f"tensor {name!r}: external data at {location!r} leads outside the model's folder")
         if start + length > sizes[path]:
             raise ModelError(f"tensor {name!r}: external data file {path} ends before byte {start + length}")
         if path.is_symlink():  # onnx-ir reads no links
             replace(moved(tensor, path.resolve().name, str(path.resolve().parent)))
+        elif not os.path.isabs(tensor.base_dir):
+            replace(moved(tensor, location, os.path.abspath(tensor.base_dir)))
+
+
+def _length(path: Path, tensor: str | None) -> int:
+    try:
+        if path.is_file():
+            return path.stat().st_size
+    except OSError as error:
+        raise ModelError(f"tensor {tensor!r}: external data file {path} cannot be read ({error.strerror})") from error
+    raise ModelError(f"tensor {tensor!r}: external data file {path} is missing; put it there, or give the model's path")
 
 
 def _check_graph(model: ir.Model) -> None:

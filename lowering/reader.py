@@ -7,7 +7,7 @@ stay in `Payloads`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,18 @@ import onnx_ir as ir
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
 from ..egraph.ops import OPS
-from .shapes import GRAPH_TYPES, Shapes, graphs_of
+from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
+from .tensors import elements
+from .wellformed import understanding
 
 #: Constants up to this many bytes are compared by content, larger ones by identity.
 _SMALL = 1024
 _LONGEST = 64
 #: Constants of rank 2 and more up to this many elements are looked at as masks.
 _MASK = 2**16
+#: Bytes of the largest table of cos or sin: 131,072 positions, the longest context in use, of 128 floats each.
+_TABLE = 131_072 * 128 * 4
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
 _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "Pow", "Unsqueeze", "Squeeze"}
@@ -54,6 +58,15 @@ class Reading:
     opset: int
     origin: dict[int, list[ir.Value]]
     live: int  # nodes of the graph some output needs
+
+    def where(self, term: int) -> str:
+        """What of the model a term is part of, for a message."""
+        whole = min((k for k in self.origin if k >= term), default=None)
+        if whole is None:
+            return f"graph {self.graph.name!r}"
+        value = self.origin[whole][0]
+        node = value.producer()
+        return f"value {value.name!r}" if node is None else f"node {node.name!r} ({node.op_type})"
 
 
 def read(graph: ir.Graph, shapes: Shapes, opset: int) -> Reading:
@@ -143,7 +156,8 @@ class _Reader:
             entry = SPELLINGS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
             spelled = None
             if entry is not None and self._understood(node):
-                spelled = entry.spell(Read(node, self.opset, self.shapes))
+                with understanding(node):
+                    spelled = entry.spell(Read(node, self.opset, self.shapes))
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
             known = [opaque] if spelled is None else [spelled]
             if spelled is not None and entry is not None and (entry.both or _nested(spelled)):
@@ -181,7 +195,8 @@ class _Reader:
                     made = self._opaque(spelling, "Op1", into)
                 else:
                     made = self._term(spelling, into)
-                self._fold(node.outputs[0], spelling, made)
+                with understanding(node):
+                    self._fold(node.outputs[0], spelling, made)
                 self._bind(node.outputs[0], made)
 
     def _bind(self, value: ir.Value, term: int) -> None:
@@ -226,14 +241,10 @@ class _Reader:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
-            if a.type in GRAPH_TYPES:
+            content = _content(a)
+            if content is None:
                 return id(node)
-            if a.type == ir.AttributeType.TENSOR:
-                t = a.as_tensor()
-                small = t.nbytes <= _SMALL and not isinstance(t, ir.StringTensor)
-                parts.append((name, t.dtype, tuple(t.shape), t.tobytes() if small else id(t)))
-            else:
-                parts.append((name, a.type, repr(a.value)))
+            parts.append((name, a.type, content))
         return tuple(parts)
 
     def _id(self, value: ir.Value) -> int:
@@ -281,9 +292,9 @@ class _Reader:
     def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
         shape = tensor.shape.numpy()
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
-            self._scalar(np.asarray(tensor.numpy()), term)
-        elif tensor.dtype in _FLOATS and shape and shape[-1] % 2 == 0 and 0 < shape[-1] <= 1024 and 0 not in shape:
-            array, half = np.asarray(tensor.numpy()), shape[-1] // 2
+            self._scalar(elements(tensor), term)
+        elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
+            array, half = elements(tensor), shape[-1] // 2
             first = array.reshape(-1, shape[-1])[0]
             low, high = np.s_[..., :half], np.s_[..., half:]
             for pairs, a, b, sign in ((0, low, high, 1), (1, np.s_[..., ::2], np.s_[..., 1::2], 1), (2, low, high, -1)):
@@ -291,13 +302,13 @@ class _Reader:
                 if alike and (pairs < 2 or array.all()):
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
-            rows = np.asarray(tensor.numpy()).astype(np.float32).max(axis=-1)
+            rows = elements(tensor).astype(np.float32).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
-        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and np.asarray(tensor.numpy()).all():
+        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
             self.terms.state("always", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
-            ids = np.asarray(tensor.numpy())
+            ids = elements(tensor)
             step = int(ids[1] - ids[0])
             if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
                 self.terms.state("irange", term, int(ids[0]), int(ids[-1]) + 1, step)
@@ -322,6 +333,9 @@ class _Reader:
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
         ):
             args = [self._array(a) if isinstance(a, ir.Value) else a for a in spelling[1:]]
+            whole = all(np.asarray(a).dtype.kind in "iu" for a in args)
+            if spelling[0] in ("Div", "Pow") and whole and np.asarray(args[1]) <= 0:
+                return  # integers need not have such a quotient or power
             array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]  # a foldable term has one
         else:
             return
@@ -337,7 +351,7 @@ class _Reader:
         if known is None and value.const_value is not None and not value.is_graph_input():
             tensor = value.const_value
             if int(np.prod(tensor.shape.numpy(), dtype=np.int64)) == 1 and tensor.dtype in _FLOATS | _INTS:
-                known = self._arrays[value] = np.asarray(tensor.numpy())
+                known = self._arrays[value] = np.array(elements(tensor))
         elif known is None and self._known(value):
             facts = self.shapes.of(value)
             if facts.elems is not None and len(facts.elems) == 1:
@@ -359,6 +373,31 @@ class _Reader:
             self.terms.dims(term, facts.dims)
         if facts.elems is not None and len(facts.elems) <= _LONGEST:
             self.terms.elements(term, facts.elems)
+
+
+def _content(attribute: ir.Attr) -> Any:
+    """Equal for attributes that say the same; None for kinds that are told apart by their node alone."""
+    kind = ir.AttributeType
+    match attribute.type:
+        case _ if attribute.is_ref():
+            return None
+        case kind.INT | kind.STRING:
+            return attribute.value
+        case kind.INTS | kind.STRINGS:
+            return tuple(attribute.value)
+        case kind.FLOAT | kind.FLOATS:  # as bits: NaN is not equal to itself, and 0.0 is to -0.0
+            return np.asarray(attribute.value, np.float64).tobytes()
+        case kind.TENSOR:
+            t = attribute.as_tensor()
+            small = t.nbytes <= _SMALL and not isinstance(t, ir.StringTensor)
+            return t.dtype, tuple(t.shape), t.tobytes() if small else id(t)
+        case _:
+            return None
+
+
+def _may_be_table(tensor: ir.TensorProtocol, shape: Sequence[int]) -> bool:
+    """A table of cos or sin by its size; everything larger is a weight, and is not looked at."""
+    return 0 < shape[-1] <= 1024 and shape[-1] % 2 == 0 and 0 < tensor.nbytes <= _TABLE
 
 
 def _fill(node: ir.Node) -> np.ndarray:

@@ -28,6 +28,7 @@ from .shape_library import library
 from .shape_moves import TABLE as MOVES
 from .shape_ops import DISCRETE, MAX_ELEMENTS, Contents, Node, Outputs, Tensor, contents_of, pack
 from .shape_ops import TABLE as VALUES
+from .wellformed import understanding
 
 SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 # Rounds of weakening what a loop keeps unchanged before nothing is assumed to be
@@ -172,14 +173,15 @@ class Inference:
         view = Node(node, given, self._opsets.get(domain, 1), self._dims)
         covered = True
         outputs: Outputs = None
-        if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
-            outputs = self._control_flow(node, view, domain)
-        else:
-            function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if domain == "" else None
-            outputs = None if function is None else function(view)
-            if outputs is None:
-                outputs = library(view, self._opsets)
-            covered = outputs is not None
+        with understanding(node):
+            if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
+                outputs = self._control_flow(node, view, domain)
+            else:
+                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if domain == "" else None
+                outputs = None if function is None else function(view)
+                if outputs is None:
+                    outputs = library(view, self._opsets)
+                covered = outputs is not None
         if live:
             self._proven.extend(view.proves)
         for value, found in zip_longest(node.outputs, (outputs or [])[: len(node.outputs)]):

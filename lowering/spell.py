@@ -8,7 +8,7 @@ stay available beside its spelling, where the spelling cannot be printed back as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -41,8 +41,9 @@ class Read:
         return self.node.inputs[i] if i < len(self.node.inputs) else None
 
     def x(self, i: int = 0) -> ir.Value:
-        v = self.node.inputs[i]
-        assert v is not None
+        v = self.value(i)
+        if v is None:
+            raise ValueError(f"operand {i} is missing")
         return v
 
     def facts(self, i: int) -> ValueFacts:
@@ -82,10 +83,16 @@ class Read:
 
 
 def _last(axis: int, rank: int | None) -> int | None:
-    """An axis counted from the end; None if it is counted from the front of an unknown rank."""
-    if axis < 0:
-        return axis
-    return None if rank is None else axis - rank
+    """An axis counted from the end; None if it is counted from the front of an unknown rank, or there is none."""
+    if rank is None:
+        return axis if axis < 0 else None
+    return axis % rank - rank if -rank <= axis < rank else None
+
+
+def _lasts(axes: Collection[_Integer], rank: int | None) -> _Integers | None:
+    """`_last` of each, in order; None if one has none, or two are the same."""
+    ends = [end for a in axes if (end := _last(a, rank)) is not None]
+    return tuple(sorted(ends)) if len(set(ends)) == len(axes) else None
 
 
 def _rank(r: Read, i: int = 0) -> int | None:
@@ -136,10 +143,8 @@ def _reduce(since: int) -> Callable[[Read], Spelling | None]:
         axes = r.axes(1)
         if not axes:
             return None
-        ends = [end for a in axes if (end := _last(a, _rank(r))) is not None]
-        if len(ends) < len(axes):
-            return None
-        return (r.node.op_type, r.x(), tuple(sorted(ends)), r.int("keepdims", 1))
+        ends = _lasts(axes, _rank(r))
+        return None if ends is None else (r.node.op_type, r.x(), ends, r.int("keepdims", 1))
 
     return spell
 
@@ -149,6 +154,8 @@ def _transpose(r: Read) -> Spelling | None:
     if perm is None and rank is None:
         return None
     order = perm if perm is not None else tuple(reversed(range(rank or 0)))
+    if sorted(order) != [*range(len(order) if rank is None else rank)]:
+        return None
     return r.x() if order == tuple(range(len(order))) else ("Transpose", r.x(), order)
 
 
@@ -208,10 +215,12 @@ def _unsqueeze(r: Read) -> Spelling | None:
     rank = _rank(r)
     if rank is None:
         return ("Unsqueeze", r.x(), axes[0]) if len(axes) == 1 and axes[0] < 0 else None
-    total, term = rank + len(axes), r.x()
-    spelled: Spelling = term
-    for k, a in enumerate(sorted(a % total for a in axes)):
-        spelled = ("Unsqueeze", spelled, a - (rank + k + 1))
+    total, ends = rank + len(axes), _lasts(axes, rank + len(axes))
+    if ends is None:
+        return None
+    spelled: Spelling = r.x()
+    for k, a in enumerate(ends):
+        spelled = ("Unsqueeze", spelled, a + total - (rank + k + 1))
     return spelled
 
 
@@ -223,11 +232,12 @@ def _squeeze(r: Read) -> Spelling | None:
         if r.value(1) is not None or any(isinstance(d, str) for d in dims):
             return None
         axes = tuple(i for i, d in enumerate(dims) if d == 1)
-    if not axes:
+    ends = _lasts(axes, len(dims))
+    if not ends:
         return None  # no axes given: onnxruntime takes all of size 1
     spelled: Spelling = r.x()
-    for k, a in enumerate(sorted((a % len(dims) for a in axes), reverse=True)):
-        spelled = ("Squeeze", spelled, a - (len(dims) - k))
+    for k, a in enumerate(reversed(ends)):
+        spelled = ("Squeeze", spelled, a + k)
     return spelled
 
 
@@ -305,9 +315,9 @@ def _split(r: Read) -> Spelling | None:
         return r.x()
     if dims is None:
         return None
-    axis = r.int("axis", 0) % len(dims)
-    size = dims[axis]
-    if not isinstance(size, int):
+    axis = _last(r.int("axis", 0), len(dims))
+    size = None if axis is None else dims[axis]
+    if axis is None or not isinstance(size, int):
         return None
     sizes = r.list("split") or r.ints(1)
     if sizes is None:
@@ -317,7 +327,7 @@ def _split(r: Read) -> Spelling | None:
         sizes = (*(each,) * (parts - 1), size - each * (parts - 1))
     if len(sizes) != parts or sum(sizes) != size or min(sizes) < 1:
         return None
-    return ("Split", r.x(), axis - len(dims), sizes)
+    return ("Split", r.x(), axis, sizes)
 
 
 def _shape(r: Read) -> Spelling | None:

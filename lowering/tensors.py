@@ -6,8 +6,14 @@ onnx-ir keeps a tensor's name in the tensor, sets it when serialising, and share
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
+
+#: Files mapped at a time. A map keeps a descriptor, of which a process may have as few as 256 (macOS).
+_MAPS = 64
 
 
 def renamed(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
@@ -52,6 +58,46 @@ def moved(
         metadata_props=dict(tensor.metadata_props),
         base_dir=folder,
     )
+
+
+def side_file(tensor: ir.ExternalTensor) -> Path:
+    """The file the elements lie in."""
+    return Path(tensor.base_dir) / str(tensor.location)
+
+
+class SideFiles:
+    """The elements of tensors, each side file mapped once."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Path, npt.NDArray[np.uint8]] = {}
+
+    def array(self, tensor: ir.TensorProtocol) -> npt.NDArray[np.generic]:
+        """The elements; what lies in a side file is mapped, and read where it is looked at."""
+        if not isinstance(tensor, ir.ExternalTensor):
+            return np.asarray(tensor.numpy())
+        if tensor.dtype.bitwidth < 8:  # packed: onnx-ir unpacks into memory, and a copy of its own can be released
+            own = moved(tensor, str(tensor.location), str(tensor.base_dir))
+            array: npt.NDArray[np.generic] = np.array(own.numpy())
+            own.release()
+            return array
+        shape, start = tuple(tensor.shape.numpy()), tensor.offset or 0
+        if not tensor.nbytes:
+            return np.zeros(shape, tensor.dtype.numpy())
+        path = side_file(tensor)
+        if path in self._maps or len(self._maps) < _MAPS:
+            whole = self._maps.setdefault(path, np.memmap(path, np.uint8, "r").view(np.ndarray))
+            found = whole[start : start + tensor.nbytes]
+        else:
+            found = np.fromfile(path, np.uint8, tensor.nbytes, offset=start)
+        return found.view(tensor.dtype.numpy()).reshape(shape)
+
+
+def elements(tensor: ir.TensorProtocol) -> npt.NDArray[np.generic]:
+    """The elements; those in a side file are mapped for as long as the array lives.
+
+    onnx-ir's own map lives as long as the tensor, and the caller's model may hold that.
+    """
+    return SideFiles().array(tensor)
 
 
 def own_names(model: ir.Model) -> None:

@@ -3,29 +3,23 @@
 The original runs with onnxruntime's own optimisations off, the optimised model with them off and on. How far
 two right answers may lie apart is measured, not chosen: the original runs again with its float inputs and its
 weights moved by one unit in the last place, and with onnxruntime's optimisations on.
-
-External data. onnxruntime 1.32 refuses side files that are symbolic links, have several hard links or lie
-outside the model's folder, so linking them next to a temporary model cannot work. A model given by path is
-opened by onnxruntime; for one in memory the large tensors are handed over as arrays (memory-mapped if they
-are external) through `SessionOptions.add_external_initializers`, and nothing is written to disk.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 
 from .feeds import Array, Dims, Feed, Model, make_feeds, read_model
 from .operators import WEIGHTS
+from .session import Session, source_of
+from .tensors import elements
 
 Kind = Literal["value", "shape", "dtype", "nan", "error", "interface"]
 Progress = Callable[[str], None]
@@ -76,92 +70,6 @@ class Verification:
     excluded: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     ill_conditioned: list[str] = field(default_factory=list)
-
-
-class _Source(NamedTuple):
-    """What a session is made from: a path or serialised bytes, and the tensors those bytes leave out."""
-
-    model: str | bytes
-    tensors: Mapping[str, ir.TensorProtocol]
-
-
-class _Session:
-    """A loaded model. `weights` replace initializers of the same name."""
-
-    def __init__(self, source: _Source, optimise: bool, weights: Mapping[str, Array] | None = None) -> None:
-        level = ort.GraphOptimizationLevel
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
-        weights = dict(weights or {})
-        outside = {n: weights.pop(n, None) for n in source.tensors}
-        arrays = {n: np.asarray(source.tensors[n].numpy()) if a is None else a for n, a in outside.items()}
-        # onnxruntime does not own these arrays: they live as long as the session
-        self._kept = [_to_value(a) for a in (*arrays.values(), *weights.values())]
-        if arrays:
-            options.add_external_initializers(list(arrays), self._kept[: len(arrays)])
-        for name, value in zip(weights, self._kept[len(arrays) :], strict=True):
-            options.add_initializer(name, value)
-        self._options = ort.RunOptions()
-        self._options.log_severity_level = 4
-        self._session = ort.InferenceSession(source.model, options, providers=["CPUExecutionProvider"])
-        self._inputs = {i.name for i in self._session.get_inputs()}
-        self._inputs |= {i.name for i in self._session.get_overridable_initializers()}
-        self._outputs = [o.name for o in self._session.get_outputs()]
-
-    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Output arrays by name. Raises what onnxruntime raises; TypeError for a sequence or map."""
-        given = {n: a for n, a in feed.items() if n in self._inputs}
-        results = self._session.run(self._outputs, given, self._options)
-        if any(isinstance(result, (list, dict)) for result in results):
-            raise TypeError("only tensors can be compared")
-        return dict(zip(self._outputs, map(np.asarray, results), strict=True))
-
-
-def _to_value(array: Array) -> ort.OrtValue:
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    if array.dtype.isbuiltin == 1:
-        return ort.OrtValue.ortvalue_from_numpy(array)
-    bits = array.view(f"u{array.dtype.itemsize}")
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, ir.DataType.from_numpy(array.dtype).value)
-
-
-_DETACH = 1024  # bytes; smaller tensors stay in the graph, where shape inference may want them
-
-
-def _source(model: Model) -> _Source:
-    if isinstance(model, (str, os.PathLike)):
-        return _Source(os.fspath(model), {})
-    if isinstance(model, onnx.ModelProto):
-        if model.ByteSize() < 2**31 - 1:  # protobuf's own limit
-            return _Source(model.SerializeToString(), {})
-        model = ir.from_proto(model)
-    clone = model.clone()
-    tensors: dict[str, ir.TensorProtocol] = {}
-    listed = {v.name for v in clone.graph.inputs}
-    for name, value in clone.graph.initializers.items():
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        whole = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
-        if whole and tensor.nbytes >= _DETACH and name not in listed:
-            tensors[name] = tensor
-            shape = ir.Shape(tensor.shape.numpy())
-            value.const_value = ir.ExternalTensor("", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
-        else:
-            value.const_value = _inline(tensor)
-    # elsewhere onnxruntime takes no arrays from outside, so the data goes into the bytes
-    functions = clone.functions.values()
-    for graph in (*clone.graph.subgraphs(), *(g for function in functions for g in function.subgraphs())):
-        for value in graph.initializers.values():
-            value.const_value = _inline(value.const_value) if value.const_value is not None else None
-    return _Source(ir.to_proto(clone).SerializeToString(), tensors)
-
-
-def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    if not isinstance(tensor, ir.ExternalTensor):
-        return tensor
-    return ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 def _is_float(array: Array) -> bool:
@@ -217,7 +125,7 @@ def _moved_weights(model: ir.Model, rng: np.random.Generator) -> dict[str, Array
         spent += tensor.nbytes
         if spent > _WEIGHT_BUDGET:
             break
-        array = np.asarray(tensor.numpy())
+        array = elements(tensor)
         if float(np.max(np.abs(_wide(array)))) < 1e4:  # a mask's minus infinity is no weight
             moved[name] = _nudge(array, rng)
     return moved
@@ -374,8 +282,8 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
     declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
     tell("running the original")
     try:
-        source = _source(model)
-        session = _Session(source, False)
+        source = source_of(model, parsed)
+        session = Session(source, False)
     except Exception as error:  # onnxruntime's exceptions share no base of their own
         answers.failure = f"onnxruntime cannot load the original: {_line(error)}"
         return answers
@@ -401,13 +309,13 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
     weights = _moved_weights(parsed, rng)
     if weights:
         tell("measuring rounding: weights moved by one unit in the last place")
-        session = _Session(source, False, weights)
+        session = Session(source, False, weights)
         for feed, noise in answers.noise:
             _again(session, feed.inputs, noise, _Noise.nudged)
         del session
     tell("measuring rounding: onnxruntime's optimisations on")
     try:
-        session = _Session(source, True)
+        session = Session(source, True)
     except Exception:  # onnxruntime's optimisers have bugs of their own
         answers.refused = {feed.name for feed, _ in answers.noise}
         return answers
@@ -416,7 +324,7 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
     return answers
 
 
-def _again(session: _Session, inputs: Mapping[str, Array], noise: Mapping[str, _Noise], note: Note) -> bool:
+def _again(session: Session, inputs: Mapping[str, Array], noise: Mapping[str, _Noise], note: Note) -> bool:
     """Run once more to widen the picture; False if the model refuses, which is no verdict on anything."""
     try:
         results = session.run(inputs)
@@ -472,7 +380,7 @@ def verify(
         tell(f"running the optimised model, onnxruntime's optimisations {runtime}")
         excused = answers.refused if runtime == "on" else set[str]()
         try:
-            session = _Session(_source(optimised), runtime == "on")
+            session = Session(source_of(optimised, after), runtime == "on")
         except Exception as error:
             if len(excused) < len(answers.noise):
                 mismatches.append(Mismatch("", "", "error", "loads", _line(error), runtime=runtime))

@@ -7,15 +7,18 @@ Only operators of the default domain are held to their definition, and only wher
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import onnx
+import onnx_ir as ir
 from onnx import numpy_helper
 
 from ..egraph.errors import ModelError
 
 #: Tensors up to this many elements are decoded to see whether they are whole.
 _SMALL = 4096
+_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
 
 def check(proto: onnx.ModelProto) -> None:
@@ -99,6 +102,9 @@ class _Check:
             raise ModelError(f"{_called(node)}: {len(node.input)} inputs are not what the operator takes")
         if not signature.outputs[0] <= len(node.output) <= signature.outputs[1]:
             raise ModelError(f"{_called(node)}: {len(node.output)} outputs are not what the operator has")
+        for place, name in enumerate(node.input):
+            if not name and not signature.may_miss(place):
+                raise ModelError(f"{_called(node)}: operand {place} is missing, and the operator needs it")
         for name in signature.required:
             if name not in given:
                 raise ModelError(f"{_called(node)}: attribute {name!r} is missing")
@@ -107,6 +113,8 @@ class _Check:
             if a.type != kind:
                 wanted = onnx.AttributeProto.AttributeType.Name(kind)
                 raise ModelError(f"{_called(node)}: attribute {name!r} is not of type {wanted}")
+        if fault := _fault(node, {name: a for name, a in given.items() if not a.ref_attr_name}, signature.since):
+            raise ModelError(f"{_called(node)}: {fault}")
 
     def _signature(self, op: str) -> _Signature | None:
         if op not in self._signatures:
@@ -121,12 +129,72 @@ class _Signature:
     """What a schema says of operands and attributes; each look at a schema itself makes new objects."""
 
     def __init__(self, schema: onnx.defs.OpSchema) -> None:
+        self.since = schema.since_version
         self.inputs = schema.min_input, schema.max_input
+        self._single = [i.option == onnx.defs.OpSchema.FormalParameterOption.Single for i in schema.inputs]
         self.outputs = schema.min_output, schema.max_output
         attributes = schema.attributes
         self.required = [name for name, a in attributes.items() if a.required]
         types = onnx.AttributeProto.AttributeType
         self.kinds = {name: types.Value(str(a.type).rpartition(".")[2]) for name, a in attributes.items()}
+
+
+    def may_miss(self, place: int) -> bool:
+        """Whether an operand may be left out; of operands that repeat, the definition does not say."""
+        return place >= len(self._single) or not self._single[place]
+
+
+def _fault(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto], since: int) -> str:
+    """What is wrong with attributes that fit their types, and with bodies, or nothing."""
+    for name in ("to", "dtype"):
+        a = given.get(name)
+        if a is not None and a.type == onnx.AttributeProto.INT and a.i not in _TYPES:
+            return f"attribute {name!r} is {a.i}, which is no type of elements"
+    match node.op_type:
+        case "Transpose" if "perm" in given:
+            perm = list(given["perm"].ints)
+            return "" if sorted(perm) == [*range(len(perm))] else f"attribute 'perm' is {perm}, no order of axes"
+        case "ConstantOfShape" if "value" in given:
+            count = math.prod(given["value"].t.dims)
+            return "" if count == 1 else f"attribute 'value' has {count} elements; it must have one"
+        case "If":
+            branches = [given[name].g for name in ("then_branch", "else_branch")]
+            if any(b.input or len(b.output) < len(node.output) for b in branches):
+                return "each branch must have no inputs, and the outputs of the node"
+        case "Loop":  # the count and the condition of the node are the number and the condition of the body
+            return _misfit(given["body"].g, max(len(node.input), 2), len(node.output) + 1, len(node.input) - 1)
+        case "Scan" if since >= 9:
+            count, states = given["num_scan_inputs"].i, len(node.input) - given["num_scan_inputs"].i
+            axes = given["scan_input_axes"].ints if "scan_input_axes" in given else ()
+            if count < 1 or states < 0 or (axes and len(axes) != count):
+                return f"attribute 'num_scan_inputs' is {count}, which does not fit its operands"
+            return _misfit(given["body"].g, len(node.input), len(node.output), states)
+        case _:
+            pass
+    return ""
+
+
+def _misfit(body: onnx.GraphProto, inputs: int, outputs: int, least: int) -> str:
+    if len(body.input) != inputs or len(body.output) < max(outputs, least):
+        given = f"{len(body.input)} inputs and {len(body.output)} outputs"
+        return f"the body has {given}; {inputs} and {max(outputs, least)} are wanted"
+    return ""
+
+
+@contextmanager
+def understanding(node: ir.Node) -> Iterator[None]:
+    """What the code that knows an operator raises on a node becomes a ModelError naming the node.
+
+    A definition says how many operands there are, of what kind; what they must be to each other, and all about
+    operators without a definition, only that code knows.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise ModelError(
+            f"node {node.name!r} ({node.op_type}): operands or attributes are not what the operator takes ({reason})"
+        ) from error
 
 
 def _tensor(tensor: onnx.TensorProto, what: str) -> None:

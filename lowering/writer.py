@@ -7,7 +7,7 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,32 +25,56 @@ _POOLED = 64
 
 
 @dataclass(slots=True)
+class Pool:
+    """Names that are taken, and the last number given to a base."""
+
+    taken: set[str] = field(default_factory=set)
+    _tried: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, base: str) -> str:
+        """`base`, or the first of base_1, base_2 and so on that is not taken; now it is."""
+        k = self._tried.get(base, 0)  # names are never given back: what was tried is taken still
+        name = f"{base}_{k}" if k else base
+        while name in self.taken:
+            k += 1
+            name = f"{base}_{k}"
+        self._tried[base] = k
+        self.taken.add(name)
+        return name
+
+
+@dataclass(slots=True)
 class Names:
     """Every name taken in the model, graphs inside graphs included."""
 
-    values: set[str] = field(default_factory=set)
-    nodes: set[str] = field(default_factory=set)
+    values: Pool = field(default_factory=Pool)
+    nodes: Pool = field(default_factory=Pool)
 
     @classmethod
     def of(cls, model: ir.Model) -> Names:
         names = cls()
         for graph in model.graphs():
-            names.values.update(v.name for v in graph.inputs if v.name)
-            names.values.update(graph.initializers)
+            names.values.taken.update(v.name for v in graph.inputs if v.name)
+            names.values.taken.update(graph.initializers)
             for node in graph:
-                names.values.update(o.name for o in node.outputs if o.name)
+                names.values.taken.update(o.name for o in node.outputs if o.name)
                 if node.name:
-                    names.nodes.add(node.name)
+                    names.nodes.taken.add(node.name)
         return names
 
-    @staticmethod
-    def fresh(base: str, taken: set[str]) -> str:
-        name, k = base, 0
-        while name in taken:
-            k += 1
-            name = f"{base}_{k}"
-        taken.add(name)
-        return name
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cell:
+    """A list of operands, shared among the lists that end so; the empty one has no `rest`."""
+
+    first: ir.Value | None
+    rest: _Cell | None
+
+    def items(self) -> Iterator[ir.Value | None]:
+        cell = self
+        while cell.rest is not None:
+            yield cell.first
+            cell = cell.rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +156,15 @@ class Writer:
 
     def _emit(self, row: Row) -> Any:
         ins = [self._results[c] for c in row.children]
+        if row.op == "Cons":
+            return _Cell(*ins)
+        if row.op == "Nil":
+            return _Cell(None, None)
+        ins = [list(x.items()) if isinstance(x, _Cell) else x for x in ins]
         if row.op in ("Input", "Const"):
             return self._leaf(self.reading.payloads.values[row.attrs[0]])
         if row.op == "Absent":
             return None
-        if row.op == "Cons":
-            return [ins[0], *ins[1]]
-        if row.op == "Nil":
-            return []
         if row.op == "Out":
             return ins[0][row.attrs[0]]
         if row.op in ("Op1", "OpN"):
@@ -211,7 +236,7 @@ class Writer:
     ) -> list[ir.Value]:  # fmt: skip
         name = old.name if old is not None and old.name and old.name not in self._node_names else None
         if name is None:
-            name = Names.fresh(f"{op}_{made[0].name}", self.names.nodes)
+            name = self.names.nodes.fresh(f"{op}_{made[0].name}")
         self._node_names.add(name)
         n = ir.Node(domain, op, list(inputs), attributes, outputs=made, name=name)
         if old is not None:
@@ -240,7 +265,7 @@ class Writer:
         return self._fresh_value()
 
     def _fresh_value(self) -> ir.Value:
-        return ir.Value(name=Names.fresh("value", self.names.values))
+        return ir.Value(name=self.names.values.fresh("value"))
 
     def _out_class(self, index: int) -> int | None:
         return self._out_rows.get((self._current, index))
@@ -255,7 +280,7 @@ class Writer:
         tensor = constant(values, dtype)
         known = self._constants.get(_content(tensor))
         if known is None:
-            name = Names.fresh(base, self.names.values)
+            name = self.names.values.fresh(base)
             known = ir.Value(name=name, const_value=renamed(tensor, name), type=ir.TensorType(tensor.dtype),
                              shape=ir.Shape(tensor.shape.numpy()))  # fmt: skip
             self._constants[_content(tensor)] = known
@@ -300,6 +325,24 @@ class Writer:
         self._current = -1  # of no class: a report must not count it
         self._add("Identity", [made], [], "", [copy], producer if copied else None)
         return copy
+
+
+def sink_constants(model: ir.Model) -> None:
+    """Turn initializers that are no inputs into Constant nodes, in place: an old IR version has no others.
+
+    Listing them among the inputs instead would change what a caller may feed, and a branch of an If has no inputs.
+    """
+    names = Names.of(model)
+    for graph in model.graphs():
+        for name, value in list(graph.initializers.items()):
+            if value.is_graph_input() or value.const_value is None:
+                continue
+            made = _like(value, name)
+            attribute = ir.AttrTensor("value", value.const_value)
+            node = ir.Node("", "Constant", [], [attribute], outputs=[made], name=names.nodes.fresh(f"Constant_{name}"))
+            value.replace_all_uses_with(made, replace_graph_outputs=True)
+            del graph.initializers[name]
+            graph.insert_before(graph[0], node) if len(graph) else graph.append(node)
 
 
 def _content(tensor: ir.TensorProtocol) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
@@ -258,9 +259,10 @@ def test_a_model_that_is_a_link_may_keep_its_weights_where_it_leads(tmp_path: Pa
     (blobs / "2").write_bytes(bytes(64))
     (folder / "in.onnx").symlink_to(blobs / "1")
     (folder / "weights.bin").symlink_to(blobs / "2")
-    arguments = ["optimize", "-q", "--no-verify", str(folder / "in.onnx"), "-o", str(tmp_path / "out.onnx")]
-    result = CliRunner().invoke(cli.app, arguments)
-    assert result.exit_code == 0, result.output
+    result = saturate_and_extract(folder / "in.onnx", verify=True)
+    assert result.report.verified, result.report.verification
+    result.save(tmp_path / "out.onnx")
+    assert (tmp_path / "out.onnx.data").read_bytes() == bytes(64)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +284,17 @@ def test_side_file_too_short(tmp_path: Path, size: int | None, more: dict[str, i
     line = complaint(tmp_path)
     assert "'w'" in line
     assert says in line
+
+
+def test_a_model_in_memory_has_its_weights_somewhere_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ModelProto does not say where; the folder of the process is what onnxruntime takes."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"tensor 'w'.*give the model's path"):
+        saturate_and_extract(with_side_file(), verify=True)
+    with pytest.raises(ModelError, match=r"tensor 'w'.*give the model's path"):
+        saturate_and_extract(ir.from_proto(with_side_file()))
+    (tmp_path / "weights.bin").write_bytes(bytes(64))
+    assert saturate_and_extract(with_side_file(), verify=True).report.verified
 
 
 # ---- output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -11,43 +12,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto as T
 from onnx import numpy_helper as nh
-from roundtrip_models import CONSTANTS, SIZE, WEIGHT, fused, info, model, n, norm, run, x
+from roundtrip_models import CONSTANTS, SIZE, fused, info, model, n, norm, run, x
+from side_files import listing, many_weights, with_side_file
 
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.errors import OutputError
-
-
-def with_side_file(folder: Path, size: int = SIZE) -> Path:
-    """in.onnx, whose weights lie in weights.bin: w, and a matrix of size x SIZE behind it."""
-    given = model(
-        [*norm("x", "s"), n("MatMul", "s big", "y")],
-        None,
-        [info("y", "batch", size)],
-        [*CONSTANTS, nh.from_array(np.zeros((1, 1), np.float32), "big")],
-    )
-    places = {"w": (0, 4 * SIZE), "big": (4096, 4 * SIZE * size)}
-    for tensor in given.graph.initializer:
-        if tensor.name in places:
-            tensor.ClearField("raw_data")
-            tensor.data_location = T.EXTERNAL
-            for key, value in zip(("offset", "length"), places[tensor.name], strict=True):
-                tensor.external_data.add(key=key, value=str(value))
-            tensor.external_data.add(key="location", value="weights.bin")
-    [big] = [t for t in given.graph.initializer if t.name == "big"]
-    big.dims[:] = [SIZE, size]
-    with (folder / "weights.bin").open("wb") as file:
-        file.write(nh.to_array(WEIGHT).tobytes())
-        file.seek(4096)
-        file.write(np.linspace(-1, 1, SIZE * min(size, SIZE), dtype=np.float32).tobytes())
-        file.truncate(4096 + 4 * SIZE * size)  # the rest is a hole: zeros
-    (folder / "in.onnx").write_bytes(given.SerializeToString())
-    return folder / "in.onnx"
-
-
-def listing(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir())
 
 
 @pytest.mark.parametrize("place", ["", "elsewhere"])
@@ -106,6 +76,24 @@ def test_weights_in_side_files_are_never_read(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
     assert (tmp_path / "far" / "out.onnx.data").stat().st_size == (tmp_path / "weights.bin").stat().st_size
     assert result.report.counts()
+
+
+def test_a_weight_too_large_for_a_table_is_not_looked_at(tmp_path: Path) -> None:
+    """400 MB of zeros in rows of 64, which would pass for rows that repeat themselves."""
+    rows = 400_000_000 // 256
+    source = many_weights(tmp_path, 1, apart=False)
+    given = onnx.load(source, load_external_data=False)
+    [weight] = given.graph.initializer
+    weight.dims[:] = [rows, 64]
+    weight.external_data[2].value = str(rows * 256)
+    given.graph.input[0].type.tensor_type.shape.dim[1].dim_value = rows
+    given.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 64
+    os.truncate(tmp_path / "weights.0", 0)
+    os.truncate(tmp_path / "weights.0", rows * 256)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    source.write_bytes(given.SerializeToString())
+    saturate_and_extract(source)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
 
 
 def test_the_external_file_went_away(tmp_path: Path) -> None:
