@@ -311,11 +311,11 @@ def _concat(r: Read) -> Spelling | None:
 
 def _split(r: Read) -> Spelling | None:
     dims, parts = r.dims(), len(r.node.outputs)
-    if parts == 1:
-        return r.x()
     if dims is None:
-        return None
+        return r.x() if parts == 1 else None
     axis = _last(r.int("axis", 0), len(dims))
+    if parts == 1 and axis is not None:
+        return r.x()
     size = None if axis is None else dims[axis]
     if axis is None or not isinstance(size, int):
         return None

@@ -114,13 +114,6 @@ def test_numbers_that_do_not_exist_are_not_computed(op: str, a: int, b: int, dty
     saturate_and_extract(model(nodes, constants=constants))
 
 
-def test_a_scalar_tiled_no_times() -> None:
-    none = nh.from_array(np.zeros(0, np.int64), "none")
-    scalar = h.make_tensor_value_info("s", T.FLOAT, [])
-    nodes = [n("Tile", "s none", "t"), n("Mul", "x t", "y")]
-    assert saturate_and_extract(model(nodes, [info("x"), scalar], None, [none])).report.unchanged
-
-
 @pytest.mark.parametrize("depth", [0, 40])
 def test_sizes_that_contradict_each_other_are_found(depth: int) -> None:
     """The node at which it shows, among nodes before and behind it that are right."""
