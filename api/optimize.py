@@ -232,7 +232,8 @@ class _Run:
         report = self.report
         self.tell("building the e-graph")
         with self.timed("encode"):
-            reading = read(graph, shapes, opset)
+            declared = {op.name: op for r in self.rules for op in r.terms()}
+            reading = read(graph, shapes, opset, declared.values())
             engine = Engine(self.rules, self.target, present=reading.terms.rows)
             engine.load(reading.terms)
         with self.timed("saturate"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import onnx_ir as ir
 
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
-from ..egraph.ops import OPS
+from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -37,6 +38,13 @@ _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
 _KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+
+
+_ATTRIBUTES = MappingProxyType({INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS})
+
+
+def _kind(domain: str, op: str) -> tuple[str, str]:
+    return "" if domain == "ai.onnx" else domain, op
 
 
 @dataclass(slots=True)
@@ -69,15 +77,21 @@ class Reading:
         return f"value {value.name!r}" if node is None else f"node {node.name!r} ({node.op_type})"
 
 
-def read(graph: ir.Graph, shapes: Shapes, opset: int) -> Reading:
-    """The terms of `graph`. Values captured from an outer graph are its leaves."""
-    return _Reader(graph, shapes, opset).read()
+def read(graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = ()) -> Reading:
+    """The terms of `graph`. Values captured from an outer graph are its leaves.
+
+    `terms` are those a caller declared: a node of such an operator that gives all of its operands and attributes, and
+    no other, is read as one.
+    """
+    return _Reader(graph, shapes, opset, terms).read()
 
 
 class _Reader:
-    def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int) -> None:
+    def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op]) -> None:
         self.graph, self.shapes, self.opset = graph, shapes, opset
+        self._declared = {_kind(*op.onnx.rpartition("::")[::2]): op for op in terms}
         self.terms, self.payloads = TermGraph(), Payloads()
+        self.terms.ops.update({op.name: op for op in self._declared.values()})
         self.ids: dict[ir.Value, int] = {}
         self.origin: dict[int, list[ir.Value]] = {}
         self._constants: dict[Any, int] = {}
@@ -153,17 +167,35 @@ class _Reader:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
         known = self._spelled.get(node)
         if known is None:
-            entry = SPELLINGS.get(("" if node.domain == "ai.onnx" else node.domain, node.op_type))
-            spelled = None
-            if entry is not None and self._understood(node):
+            kind = _kind(node.domain, node.op_type)
+            entry = SPELLINGS.get(kind)
+            spelled = self._call(node, self._declared[kind]) if kind in self._declared else None
+            if spelled is None and entry is not None and self._understood(node):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
             known = [opaque] if spelled is None else [spelled]
-            if spelled is not None and entry is not None and (entry.both or _nested(spelled)):
+            if spelled is not None and (entry is None or entry.both or _nested(spelled)):
                 known.append(opaque)
             self._spelled[node] = known
         return known
+
+    def _call(self, node: ir.Node, op: Op) -> Spelling | None:
+        """The node as a term of the caller, or None if it says more or less than the term has."""
+        own = {name: _ATTRIBUTES.get(sort) for name, sort in op.operands if sort != TENSOR}
+        if (
+            None in node.inputs or len(node.inputs) + len(own) != len(op.operands) or len(node.outputs) != 1
+            or {name: a.type for name, a in node.attributes.items()} != own
+        ):  # fmt: skip
+            return None
+        tensors, values = iter(node.inputs), list[Any]()
+        for name, sort in op.operands:
+            if sort == TENSOR:
+                values.append(next(tensors))
+            else:
+                given = node.attributes[name].value
+                values.append(tuple(given) if sort == INTS else given)
+        return (op.name, *values)
 
     def _understood(self, node: ir.Node) -> bool:
         """The operator's definition in this opset is one the reading table was written for."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.cost import Roofline, Work
@@ -62,3 +63,12 @@ def test_a_rule_may_take_a_term_of_the_caller() -> None:
         return Sides(call("Exp", apply(log_softmax, x, -1)), call("Softmax", x, -1), when=of_floats)
 
     assert check(exp_of_log_softmax) == []
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+    g (float[b,8] x) => (float[b,8] y, float[b,8] z) {
+        p = LogSoftmax <axis = -1> (x)
+        y = Exp (p)
+        q = LogSoftmax <axis = 0> (x)
+        z = Exp (q)
+    }""")
+    result = saturate_and_extract(model, rules=[exp_of_log_softmax], verify=True)
+    assert [node.op_type for node in result.model.graph.node] == ["Softmax", "LogSoftmax", "Exp"]
