@@ -3,59 +3,24 @@
 The original runs with onnxruntime's own optimisations off, the optimised model with them off and on. How far
 two right answers may lie apart is measured, not chosen: the original runs again with its float inputs and its
 weights moved by one unit in the last place, and with onnxruntime's optimisations on.
-
-External data. onnxruntime 1.32 refuses side files that are symbolic links, have several hard links or lie
-outside the model's folder, so linking them next to a temporary model cannot work. A model given by path is
-opened by onnxruntime; for one in memory the large tensors are handed over as arrays (memory-mapped if they
-are external) through `SessionOptions.add_external_initializers`, and nothing is written to disk.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 
-from .feeds import Array, Dims, Feed, Model, make_feeds, read_model
+from .compare import Declared, Mismatch, Noise, compare, is_float, nudge, real_tokens, widened
+from .feeds import Array, Feed, Model, make_feeds, read_model
+from .inputs import Dims
 from .operators import WEIGHTS
+from .session import Session, source_of
 
-Kind = Literal["value", "shape", "dtype", "nan", "error", "interface"]
 Progress = Callable[[str], None]
-Mask = npt.NDArray[np.bool_]
-Declared = list[int | str | None] | None
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """One difference.
-
-    `where` is the index of the worst element; `runtime` says whether onnxruntime's own optimisations were
-    "on" or "off" when it showed, and is empty for the interface.
-    """
-
-    feed: str
-    output: str
-    kind: Kind
-    want: object
-    got: object
-    max_abs: float = 0.0
-    tolerance: float = 0.0
-    where: tuple[int, ...] = ()
-    runtime: str = ""
-
-    def __str__(self) -> str:
-        place = f"{self.output}{list(self.where) or ''}" + (f" [{self.feed}]" if self.feed else "")
-        spread = f", {self.max_abs:.3g} apart, tolerance {self.tolerance:.3g}" if self.kind == "value" else ""
-        mode = f", onnxruntime's optimisations {self.runtime}" if self.runtime else ""
-        return f"{self.kind} of {place}: want {self.want}, got {self.got}{spread}{mode}"
 
 
 @dataclass(frozen=True)
@@ -78,127 +43,6 @@ class Verification:
     ill_conditioned: list[str] = field(default_factory=list)
 
 
-class _Source(NamedTuple):
-    """What a session is made from: a path or serialised bytes, and the tensors those bytes leave out."""
-
-    model: str | bytes
-    tensors: Mapping[str, ir.TensorProtocol]
-
-
-class _Session:
-    """A loaded model. `weights` replace initializers of the same name."""
-
-    def __init__(self, source: _Source, optimise: bool, weights: Mapping[str, Array] | None = None) -> None:
-        level = ort.GraphOptimizationLevel
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
-        weights = dict(weights or {})
-        outside = {n: weights.pop(n, None) for n in source.tensors}
-        arrays = {n: np.asarray(source.tensors[n].numpy()) if a is None else a for n, a in outside.items()}
-        # onnxruntime does not own these arrays: they live as long as the session
-        self._kept = [_to_value(a) for a in (*arrays.values(), *weights.values())]
-        if arrays:
-            options.add_external_initializers(list(arrays), self._kept[: len(arrays)])
-        for name, value in zip(weights, self._kept[len(arrays) :], strict=True):
-            options.add_initializer(name, value)
-        self._options = ort.RunOptions()
-        self._options.log_severity_level = 4
-        self._session = ort.InferenceSession(source.model, options, providers=["CPUExecutionProvider"])
-        self._inputs = {i.name for i in self._session.get_inputs()}
-        self._inputs |= {i.name for i in self._session.get_overridable_initializers()}
-        self._outputs = [o.name for o in self._session.get_outputs()]
-
-    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Output arrays by name. Raises what onnxruntime raises; TypeError for a sequence or map."""
-        given = {n: a for n, a in feed.items() if n in self._inputs}
-        results = self._session.run(self._outputs, given, self._options)
-        if any(isinstance(result, (list, dict)) for result in results):
-            raise TypeError("only tensors can be compared")
-        return dict(zip(self._outputs, map(np.asarray, results), strict=True))
-
-
-def _to_value(array: Array) -> ort.OrtValue:
-    array = np.ascontiguousarray(array).reshape(array.shape)
-    if array.dtype.isbuiltin == 1:
-        return ort.OrtValue.ortvalue_from_numpy(array)
-    bits = array.view(f"u{array.dtype.itemsize}")
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, ir.DataType.from_numpy(array.dtype).value)
-
-
-_DETACH = 1024  # bytes; smaller tensors stay in the graph, where shape inference may want them
-
-
-def _source(model: Model) -> _Source:
-    if isinstance(model, (str, os.PathLike)):
-        return _Source(os.fspath(model), {})
-    if isinstance(model, onnx.ModelProto):
-        if model.ByteSize() < 2**31 - 1:  # protobuf's own limit
-            return _Source(model.SerializeToString(), {})
-        model = ir.from_proto(model)
-    clone = model.clone()
-    tensors: dict[str, ir.TensorProtocol] = {}
-    listed = {v.name for v in clone.graph.inputs}
-    for name, value in clone.graph.initializers.items():
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        whole = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
-        if whole and tensor.nbytes >= _DETACH and name not in listed:
-            tensors[name] = tensor
-            shape = ir.Shape(tensor.shape.numpy())
-            value.const_value = ir.ExternalTensor("", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
-        else:
-            value.const_value = _inline(tensor)
-    # elsewhere onnxruntime takes no arrays from outside, so the data goes into the bytes
-    functions = clone.functions.values()
-    for graph in (*clone.graph.subgraphs(), *(g for function in functions for g in function.subgraphs())):
-        for value in graph.initializers.values():
-            value.const_value = _inline(value.const_value) if value.const_value is not None else None
-    return _Source(ir.to_proto(clone).SerializeToString(), tensors)
-
-
-def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    if not isinstance(tensor, ir.ExternalTensor):
-        return tensor
-    return ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
-
-
-def _is_float(array: Array) -> bool:
-    return array.dtype.kind in "fc" or "float" in array.dtype.name  # bfloat16 is of kind V
-
-
-def _wide(array: Array) -> npt.NDArray[np.generic]:
-    return array if array.dtype.kind == "c" else array.astype(np.float64)
-
-
-def _eps(array: Array) -> float:
-    return float(np.finfo(array.dtype.name).eps)
-
-
-def _scale(want: Array, where: Mask) -> float:
-    wide = np.abs(_wide(want))[where]
-    return float(np.max(wide, initial=0.0, where=np.isfinite(wide)))
-
-
-def _differences(want: Array, got: Array) -> tuple[Mask, npt.NDArray[np.float64]]:
-    """(where arrays of one shape are unequal or NaN or infinite in one only; |want - got| elsewhere)."""
-    if not _is_float(want):
-        return np.asarray(want != got, bool), np.zeros(want.shape)
-    a, b = _wide(want), _wide(got)
-    finite = np.isfinite(a) & np.isfinite(b)
-    distance = np.abs(np.subtract(a, b, out=np.zeros(a.shape, a.dtype), where=finite))
-    return ~(finite | (a == b) | (np.isnan(a) & np.isnan(b))), np.asarray(distance, np.float64)
-
-
-def _nudge(array: Array, rng: np.random.Generator) -> Array:
-    """Every float moved by one unit in the last place, up or down; zeros stay: they are often structural."""
-    towards = np.where(rng.integers(0, 2, array.shape), np.inf, -np.inf).astype(array.dtype)
-    with np.errstate(all="ignore"):
-        moved = np.nextafter(array, towards)
-    return np.where((array == 0) | ~np.isfinite(array), array, moved).astype(array.dtype)
-
-
 _WEIGHT_BUDGET = 256 * 2**20  # bytes; beyond it the largest weights stay as they are
 
 
@@ -218,102 +62,12 @@ def _moved_weights(model: ir.Model, rng: np.random.Generator) -> dict[str, Array
         if spent > _WEIGHT_BUDGET:
             break
         array = np.asarray(tensor.numpy())
-        if float(np.max(np.abs(_wide(array)))) < 1e4:  # a mask's minus infinity is no weight
-            moved[name] = _nudge(array, rng)
+        if float(np.max(np.abs(widened(array)))) < 1e4:  # a mask's minus infinity is no weight
+            moved[name] = nudge(array, rng)
     return moved
 
 
-class _Noise:
-    """How far right answers lie apart, for one output on one feed."""
-
-    def __init__(self, want: Array, keep: Mask) -> None:
-        self.want, self.keep = want, keep
-        self.unstable = np.zeros(want.shape, bool)  # where a nudge gives another integer, or NaN
-        self.random = False
-        self.reference: Array | None = None  # with onnxruntime's optimisations on
-        self._spread = self._runtime = 0.0
-
-    def repeated(self, got: Array) -> None:
-        self.random = got.shape != self.want.shape
-        if not self.random:
-            differs, distance = _differences(self.want, got)
-            rounding = self._rounding(np.ones(self.want.shape, bool))
-            self.random = bool(differs.any()) or bool(np.max(distance, initial=0.0) > rounding)
-
-    def nudged(self, got: Array) -> None:
-        if got.shape == self.want.shape:
-            differs, distance = _differences(self.want, got)
-            self.unstable |= differs
-            self._spread = max(self._spread, float(np.max(distance[self.keep], initial=0.0)))
-
-    def optimised(self, got: Array) -> None:
-        if got.shape == self.want.shape and got.dtype == self.want.dtype:
-            self.reference = got
-            self._runtime = float(np.max(_differences(self.want, got)[1][self.keep], initial=0.0))
-
-    def _rounding(self, where: Mask) -> float:
-        return 8 * _eps(self.want) * _scale(self.want, where) if _is_float(self.want) else 0.0
-
-    def tolerance(self) -> float:
-        if not _is_float(self.want):
-            return 0.0
-        # onnxruntime's fusions can be wrong: past half the digits, what they change is no rounding
-        half: float = _eps(self.want) ** 0.5 * _scale(self.want, self.keep)
-        spread = max(self._spread, min(self._runtime, half))
-        return max(self._rounding(self.keep), 10.0 * spread)
-
-    def ill_conditioned(self) -> bool:
-        return self.tolerance() > max(0.01 * _scale(self.want, self.keep), 4 * self._rounding(self.keep)) > 0
-
-
-Note = Callable[[_Noise, Array], None]
-
-
-def _compare(one: _Noise, want: Array, got: Array, found: partial[Mismatch]) -> tuple[Mismatch | None, float]:
-    """(the worst difference if it is one too many, the largest difference between floats)."""
-    if got.dtype != want.dtype:
-        return found(kind="dtype", want=str(want.dtype), got=str(got.dtype)), 0.0
-    if one.random:
-        return None, 0.0
-    if got.shape != want.shape:
-        return found(kind="shape", want=want.shape, got=got.shape), 0.0
-    differs, distance = _differences(want, got)
-    judged = one.keep & ~one.unstable
-    wrong, distance = differs & judged, np.where(judged, distance, 0.0)
-    if _is_float(want):  # padding may hold any finite value
-        wrong |= ~one.keep & ~one.unstable & np.isfinite(_wide(want)) & ~np.isfinite(_wide(got))
-    largest, tolerance = float(np.max(distance, initial=0.0)), one.tolerance()
-    if not wrong.any() and largest <= tolerance:
-        return None, largest
-    kind: Kind = "nan" if wrong.any() and _is_float(want) else "value"
-    worst = int(np.argmax(wrong if wrong.any() else distance))
-    where = tuple(int(i) for i in np.unravel_index(worst, want.shape))
-    values = {"want": np.asarray(want[where]).item(), "got": np.asarray(got[where]).item()}
-    return found(kind=kind, **values, max_abs=largest, tolerance=tolerance, where=where), largest
-
-
-def _kept(want: Array, declared: Declared, feed: Feed) -> Mask:
-    """True where the output holds real tokens.
-
-    The axis along the padding mask is found by its declared dim, or by length if no input has that dim.
-    """
-    keep = np.ones(want.shape, bool)
-    mask = feed.pad_mask
-    if mask is None or want.ndim < 2 or want.shape[0] != mask.shape[0]:
-        return keep
-    total = mask.shape[1]
-    lengths = {total} | {feed.dims[d] for d in feed.pad_dims if d in feed.dims}
-    for axis in (1, 2) if want.ndim == 4 else (1,):
-        dim = declared[axis] if declared is not None and len(declared) == want.ndim else None
-        known = dim in feed.pad_dims or not feed.pad_dims
-        size = want.shape[axis]
-        named = isinstance(dim, str) and dim in feed.dims
-        if isinstance(dim, int) or size > total or (not known and (named or size not in lengths)):
-            continue
-        tail = mask[:, total - size :] != 0
-        rest = tuple(a for a in range(want.ndim) if a not in (0, axis))
-        return np.asarray(keep & np.expand_dims(tail, rest), np.bool_)
-    return keep
+Note = Callable[[Noise, Array], None]
 
 
 def _declared(value: ir.Value) -> Declared:
@@ -360,12 +114,12 @@ def _line(error: Exception) -> str:
 class _Answers:
     """What the original says: per feed and output its answer and how far it can be trusted."""
 
-    noise: list[tuple[Feed, dict[str, _Noise]]] = field(default_factory=list)
+    noise: list[tuple[Feed, dict[str, Noise]]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     failure: str = ""
     refused: set[str] = field(default_factory=set)  # feeds it refuses once onnxruntime has optimised it
 
-    def those(self, quality: Callable[[_Noise], bool]) -> list[str]:
+    def those(self, quality: Callable[[Noise], bool]) -> list[str]:
         return sorted({name for _, noise in self.noise for name, entry in noise.items() if quality(entry)})
 
 
@@ -374,8 +128,8 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
     declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
     tell("running the original")
     try:
-        source = _source(model)
-        session = _Session(source, False)
+        source = source_of(model)
+        session = Session(source, False)
     except Exception as error:  # onnxruntime's exceptions share no base of their own
         answers.failure = f"onnxruntime cannot load the original: {_line(error)}"
         return answers
@@ -385,12 +139,12 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
         except Exception as error:
             answers.dropped.append(f"{feed.name}: {_line(error)}")
             continue
-        noise = {n: _Noise(a, _kept(a, declared.get(n), feed)) for n, a in results.items()}
+        noise = {n: Noise(a, real_tokens(a, declared.get(n), feed)) for n, a in results.items()}
         answers.noise.append((feed, noise))
-        _again(session, feed.inputs, noise, _Noise.repeated)
-        floats = {n: _nudge(a, rng) for n, a in feed.inputs.items() if _is_float(a) and a.dtype.itemsize > 1}
+        _again(session, feed.inputs, noise, Noise.repeated)
+        floats = {n: nudge(a, rng) for n, a in feed.inputs.items() if is_float(a) and a.dtype.itemsize > 1}
         if floats:
-            _again(session, {**feed.inputs, **floats}, noise, _Noise.nudged)
+            _again(session, {**feed.inputs, **floats}, noise, Noise.nudged)
     if not answers.noise:
         answers.failure = f"the original runs on no feed: {''.join(answers.dropped[:1]) or 'none was given'}"
         return answers
@@ -401,22 +155,22 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
     weights = _moved_weights(parsed, rng)
     if weights:
         tell("measuring rounding: weights moved by one unit in the last place")
-        session = _Session(source, False, weights)
+        session = Session(source, False, weights)
         for feed, noise in answers.noise:
-            _again(session, feed.inputs, noise, _Noise.nudged)
+            _again(session, feed.inputs, noise, Noise.nudged)
         del session
     tell("measuring rounding: onnxruntime's optimisations on")
     try:
-        session = _Session(source, True)
+        session = Session(source, True)
     except Exception:  # onnxruntime's optimisers have bugs of their own
         answers.refused = {feed.name for feed, _ in answers.noise}
         return answers
-    ran = {f.name for f, noise in answers.noise if _again(session, f.inputs, noise, _Noise.optimised)}
+    ran = {f.name for f, noise in answers.noise if _again(session, f.inputs, noise, Noise.optimised)}
     answers.refused = {feed.name for feed, _ in answers.noise} - ran
     return answers
 
 
-def _again(session: _Session, inputs: Mapping[str, Array], noise: Mapping[str, _Noise], note: Note) -> bool:
+def _again(session: Session, inputs: Mapping[str, Array], noise: Mapping[str, Noise], note: Note) -> bool:
     """Run once more to widen the picture; False if the model refuses, which is no verdict on anything."""
     try:
         results = session.run(inputs)
@@ -428,15 +182,15 @@ def _again(session: _Session, inputs: Mapping[str, Array], noise: Mapping[str, _
 
 
 def _judge(
-    feed: Feed, noise: Mapping[str, _Noise], got: Mapping[str, Array], runtime: str
+    feed: Feed, noise: Mapping[str, Noise], got: Mapping[str, Array], runtime: str
 ) -> tuple[list[Mismatch], float]:
     found, largest = list[Mismatch](), 0.0
     for name in [n for n in noise if n in got]:  # a lost output is a difference of the interface
         entry, make = noise[name], partial(Mismatch, feed.name, name, runtime=runtime)
-        mismatch, distance = _compare(entry, entry.want, got[name], make)
+        mismatch, distance = compare(entry, entry.want, got[name], make)
         if mismatch is not None and runtime == "on" and entry.reference is not None:
             # what onnxruntime does to the original as well is not the optimised model's fault
-            again, closer = _compare(entry, entry.reference, got[name], make)
+            again, closer = compare(entry, entry.reference, got[name], make)
             mismatch, distance = (None, closer) if again is None else (mismatch, distance)
         largest = max(largest, distance)
         if mismatch is not None:
@@ -472,7 +226,7 @@ def verify(
         tell(f"running the optimised model, onnxruntime's optimisations {runtime}")
         excused = answers.refused if runtime == "on" else set[str]()
         try:
-            session = _Session(_source(optimised), runtime == "on")
+            session = Session(source_of(optimised), runtime == "on")
         except Exception as error:
             if len(excused) < len(answers.noise):
                 mismatches.append(Mismatch("", "", "error", "loads", _line(error), runtime=runtime))
@@ -491,3 +245,6 @@ def verify(
     random = answers.those(lambda entry: entry.random)
     shaky = answers.those(lambda entry: not entry.random and entry.ill_conditioned())
     return Verification(not mismatches, runs, largest, mismatches, "", random, answers.dropped, shaky)
+
+
+__all__ = ["Mismatch", "Verification", "verify"]

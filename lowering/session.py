@@ -1,0 +1,106 @@
+"""Models in onnxruntime, on the CPU provider.
+
+External data. onnxruntime 1.32 refuses side files that are symbolic links, have several hard links or lie
+outside the model's folder, so linking them next to a temporary model cannot work. A model given by path is
+opened by onnxruntime; for one in memory the large tensors are handed over as arrays (memory-mapped if they
+are external) through `SessionOptions.add_external_initializers`, and nothing is written to disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+
+from .feeds import Array, Model
+
+
+class Source(NamedTuple):
+    """What a session is made from: a path or serialised bytes, and the tensors those bytes leave out."""
+
+    model: str | bytes
+    tensors: Mapping[str, ir.TensorProtocol]
+
+
+class Session:
+    """A loaded model. `weights` replace initializers of the same name."""
+
+    def __init__(self, source: Source, optimise: bool, weights: Mapping[str, Array] | None = None) -> None:
+        level = ort.GraphOptimizationLevel
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+        weights = dict(weights or {})
+        outside = {n: weights.pop(n, None) for n in source.tensors}
+        arrays = {n: np.asarray(source.tensors[n].numpy()) if a is None else a for n, a in outside.items()}
+        # onnxruntime does not own these arrays: they live as long as the session
+        self._kept = [to_value(a) for a in (*arrays.values(), *weights.values())]
+        if arrays:
+            options.add_external_initializers(list(arrays), self._kept[: len(arrays)])
+        for name, value in zip(weights, self._kept[len(arrays) :], strict=True):
+            options.add_initializer(name, value)
+        self._options = ort.RunOptions()
+        self._options.log_severity_level = 4
+        self._session = ort.InferenceSession(source.model, options, providers=["CPUExecutionProvider"])
+        self._inputs = {i.name for i in self._session.get_inputs()}
+        self._inputs |= {i.name for i in self._session.get_overridable_initializers()}
+        self._outputs = [o.name for o in self._session.get_outputs()]
+
+    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Output arrays by name. Raises what onnxruntime raises; TypeError for a sequence or map."""
+        given = {n: a for n, a in feed.items() if n in self._inputs}
+        results = self._session.run(self._outputs, given, self._options)
+        if any(isinstance(result, (list, dict)) for result in results):
+            raise TypeError("only tensors can be compared")
+        return dict(zip(self._outputs, map(np.asarray, results), strict=True))
+
+
+def to_value(array: Array) -> ort.OrtValue:
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    if array.dtype.isbuiltin == 1:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    bits = array.view(f"u{array.dtype.itemsize}")
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, ir.DataType.from_numpy(array.dtype).value)
+
+
+_DETACH = 1024  # bytes; smaller tensors stay in the graph, where shape inference may want them
+
+
+def source_of(model: Model) -> Source:
+    if isinstance(model, (str, os.PathLike)):
+        return Source(os.fspath(model), {})
+    if isinstance(model, onnx.ModelProto):
+        if model.ByteSize() < 2**31 - 1:  # protobuf's own limit
+            return Source(model.SerializeToString(), {})
+        model = ir.from_proto(model)
+    clone = model.clone()
+    tensors: dict[str, ir.TensorProtocol] = {}
+    listed = {v.name for v in clone.graph.inputs}
+    for name, value in clone.graph.initializers.items():
+        tensor = value.const_value
+        if tensor is None:
+            continue
+        whole = tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8
+        if whole and tensor.nbytes >= _DETACH and name not in listed:
+            tensors[name] = tensor
+            shape = ir.Shape(tensor.shape.numpy())
+            value.const_value = ir.ExternalTensor("", 0, tensor.nbytes, tensor.dtype, shape=shape, name=name)
+        else:
+            value.const_value = _inline(tensor)
+    # elsewhere onnxruntime takes no arrays from outside, so the data goes into the bytes
+    functions = clone.functions.values()
+    for graph in (*clone.graph.subgraphs(), *(g for function in functions for g in function.subgraphs())):
+        for value in graph.initializers.values():
+            value.const_value = _inline(value.const_value) if value.const_value is not None else None
+    return Source(ir.to_proto(clone).SerializeToString(), tensors)
+
+
+def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    if not isinstance(tensor, ir.ExternalTensor):
+        return tensor
+    return ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
