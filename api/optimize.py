@@ -355,7 +355,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
             outcome = compared(again.optimise(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
             return False
-        return bool(outcome.runs) and not outcome.mismatches
+        return outcome.ok
 
     run.tell("verifying")
     used = {k for e in run.explainers for c in e.choice for k in e.frozen.why.get(c, ())}
@@ -363,7 +363,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     names = [run.rules[k].name for k in sorted(used)]
     outcome = compared(result._ir)
     run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
-    run.report.verified = not outcome.skipped and bool(outcome.runs)
+    run.report.verified = outcome.ok
 
 
 def _suspects(run: _Run) -> list[str]:

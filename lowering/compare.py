@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -53,11 +54,6 @@ def _eps(array: Array) -> float:
     return float(np.finfo(array.dtype.name).eps)
 
 
-def _scale(want: Array, where: Mask) -> float:
-    wide = np.abs(widened(want))[where]
-    return float(np.max(wide, initial=0.0, where=np.isfinite(wide)))
-
-
 def differences(want: Array, got: Array) -> tuple[Mask, npt.NDArray[np.float64]]:
     """(where arrays of one shape are unequal or NaN or infinite in one only; |want - got| elsewhere)."""
     if not is_float(want):
@@ -76,47 +72,117 @@ def nudge(array: Array, rng: np.random.Generator) -> Array:
     return np.where((array == 0) | ~np.isfinite(array), array, moved).astype(array.dtype)
 
 
+FEW = 16  # runs times rows: fewer samples of a channel may all be small by chance
+
+Floats = npt.NDArray[np.float64]
+
+
 class Noise:
-    """How far right answers lie apart, for one output on one feed."""
+    """How far right answers lie apart, for one output on one feed.
+
+    Distances and magnitudes are kept per index of the last axis, its channel: next to one that is a million times
+    larger, an error of a channel is no less an error. `settle` makes the tolerances of them.
+    """
 
     def __init__(self, want: Array, keep: Mask) -> None:
         self.want, self.keep = want, keep
         self.unstable = np.zeros(want.shape, bool)  # where a nudge gives another integer, or NaN
         self.random = False
         self.reference: Array | None = None  # with onnxruntime's optimisations on
-        self._spread = self._runtime = 0.0
+        self.runs = 0  # of the original, moved a little
+        self.channels = want.shape[-1] if want.ndim > 1 else 1
+        self.rows = want.size // self.channels if self.channels else 0
+        self.spread = self.runtime = np.zeros(self.channels)
+        self.level = self._largest(np.abs(widened(want))) if is_float(want) else np.zeros(self.channels)
+        self.tolerance: Floats = np.zeros(want.shape)
+        self.shaky = np.zeros(want.shape, bool)  # where the tolerance leaves nothing to compare
+
+    def _largest(self, distance: npt.NDArray[np.generic]) -> Floats:
+        """The largest finite number of each channel at a real token."""
+        used = np.where(self.keep & np.isfinite(distance), distance, 0.0)
+        if not used.size:
+            return np.zeros(self.channels)
+        return np.asarray(used.reshape(-1, self.channels).max(axis=0), np.float64)
 
     def repeated(self, got: Array) -> None:
         self.random = got.shape != self.want.shape
         if not self.random:
             differs, distance = differences(self.want, got)
-            rounding = self._rounding(np.ones(self.want.shape, bool))
+            whole = np.abs(widened(self.want)) if is_float(self.want) else np.zeros(self.want.shape)
+            rounding = _rounding(self.want) * float(np.max(whole, initial=0.0, where=np.isfinite(whole)))
             self.random = bool(differs.any()) or bool(np.max(distance, initial=0.0) > rounding)
 
     def nudged(self, got: Array) -> None:
         if got.shape == self.want.shape:
             differs, distance = differences(self.want, got)
             self.unstable |= differs
-            self._spread = max(self._spread, float(np.max(distance[self.keep], initial=0.0)))
+            self.spread = np.maximum(self.spread, self._largest(distance))
+            self.runs += 1
 
     def optimised(self, got: Array) -> None:
         if got.shape == self.want.shape and got.dtype == self.want.dtype:
             self.reference = got
-            self._runtime = float(np.max(differences(self.want, got)[1][self.keep], initial=0.0))
+            self.runtime = self._largest(differences(self.want, got)[1])
+            self.runs += 1
 
-    def _rounding(self, where: Mask) -> float:
-        return 8 * _eps(self.want) * _scale(self.want, where) if is_float(self.want) else 0.0
+    def numbers(self) -> Mask:
+        """Where the output is a number at a real token."""
+        return np.asarray(self.keep & np.isfinite(widened(self.want)) if is_float(self.want) else self.keep, np.bool_)
 
-    def tolerance(self) -> float:
-        if not is_float(self.want):
-            return 0.0
-        # onnxruntime's fusions can be wrong: past half the digits, what they change is no rounding
-        half: float = _eps(self.want) ** 0.5 * _scale(self.want, self.keep)
-        spread = max(self._spread, min(self._runtime, half))
-        return max(self._rounding(self.keep), 10.0 * spread)
+    def recognisable(self) -> Mask:
+        """Where it is one that rounding does not change beyond use, and that is no random one."""
+        return np.asarray(self.numbers() & ~self.unstable & ~self.shaky & (not self.random), np.bool_)
 
-    def ill_conditioned(self) -> bool:
-        return self.tolerance() > max(0.01 * _scale(self.want, self.keep), 4 * self._rounding(self.keep)) > 0
+
+def _rounding(want: Array) -> float:
+    return 8 * _eps(want) if is_float(want) else 0.0
+
+
+def _of_alike(share: Floats) -> Floats:
+    """For each channel the largest share among those of up to four times its own.
+
+    The few samples of a channel miss its larger deviations; channels much like it supply them.
+    """
+    if not share.size:
+        return share
+    ordered = np.sort(share)
+    return np.asarray(ordered[np.searchsorted(ordered, 4 * share, side="right") - 1], np.float64)
+
+
+def settle(entries: Sequence[Noise]) -> None:
+    """Tolerances for one output, from its noise on all feeds.
+
+    A single feed may hold one value per channel, which says little of it. Feeds differ in scale, so what is taken
+    from the others is how a channel compares with the largest. Where the last axis has no fixed size all channels
+    count as one; where few samples were seen, the lower half of them as much as the median.
+    """
+    entries = [e for e in entries if is_float(e.want)]
+    apart = len({(e.channels, e.want.ndim) for e in entries}) == 1 and len(entries) > 0
+    samples = sum(e.runs * e.rows for e in entries)
+
+    def pooled(found: Sequence[Floats]) -> list[Floats]:
+        tops = [float(np.max(f, initial=0.0)) for f in found]
+        if not apart:
+            return [np.full(1, top) for top in tops]
+        share = np.zeros(entries[0].channels)
+        for each, top in zip(found, tops, strict=True):
+            share = np.maximum(share, each / top if top else 0.0)
+        if samples < FEW and share.size:
+            share = np.maximum(share, np.median(share))
+        return [_of_alike(share) * top for top in tops]
+
+    levels = pooled([e.level for e in entries])
+    # onnxruntime's fusions can be wrong: past half the digits, what they change is no rounding
+    halves = [_eps(e.want) ** 0.5 * level for e, level in zip(entries, levels, strict=True)]
+    spreads = pooled([np.maximum(e.spread, np.minimum(e.runtime, h)) for e, h in zip(entries, halves, strict=True)])
+    for entry, level, spread in zip(entries, levels, spreads, strict=True):
+        rounding = _rounding(entry.want) * level
+        tolerance = np.maximum(rounding, 10.0 * spread)
+        # if a hundredth more or less, or many roundings of a coarse type, would pass, passing means little
+        shaky = tolerance > np.maximum(0.01 * level, 4 * rounding)
+        shape = entry.want.shape
+        entry.tolerance = np.broadcast_to(tolerance if tolerance.size != 1 else tolerance[0], shape)
+        entry.shaky = np.broadcast_to(shaky if shaky.size != 1 else shaky[0], shape)
 
 
 def compare(one: Noise, want: Array, got: Array, found: partial[Mismatch]) -> tuple[Mismatch | None, float]:
@@ -132,14 +198,16 @@ def compare(one: Noise, want: Array, got: Array, found: partial[Mismatch]) -> tu
     wrong, distance = differs & judged, np.where(judged, distance, 0.0)
     if is_float(want):  # padding may hold any finite value
         wrong |= ~one.keep & ~one.unstable & np.isfinite(widened(want)) & ~np.isfinite(widened(got))
-    largest, tolerance = float(np.max(distance, initial=0.0)), one.tolerance()
-    if not wrong.any() and largest <= tolerance:
+    largest, tolerance = float(np.max(distance, initial=0.0)), one.tolerance
+    far = distance > tolerance
+    if not wrong.any() and not far.any():
         return None, largest
     kind: Kind = "nan" if wrong.any() and is_float(want) else "value"
-    worst = int(np.argmax(wrong if wrong.any() else distance))
+    worst = int(np.argmax(wrong if wrong.any() else np.where(far, distance - tolerance, -1.0)))
     where = tuple(int(i) for i in np.unravel_index(worst, want.shape))
     values = {"want": np.asarray(want[where]).item(), "got": np.asarray(got[where]).item()}
-    return found(kind=kind, **values, max_abs=largest, tolerance=tolerance, where=where), largest
+    apart = largest if wrong.any() else float(distance[where])
+    return found(kind=kind, **values, max_abs=apart, tolerance=float(tolerance[where]), where=where), largest
 
 
 def real_tokens(want: Array, declared: Declared, feed: Feed) -> Mask:

@@ -2,7 +2,7 @@
 
 The original runs with onnxruntime's own optimisations off, the optimised model with them off and on. How far
 two right answers may lie apart is measured, not chosen: the original runs again with its float inputs and its
-weights moved by one unit in the last place, and with onnxruntime's optimisations on.
+weights moved by one unit in the last place, and with onnxruntime's optimisations on (see compare.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from .compare import Declared, Mismatch, Noise, compare, is_float, nudge, real_tokens, widened
+from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nudge, real_tokens, settle, widened
 from .feeds import Array, Feed, Model, make_feeds, read_model
 from .inputs import Dims
 from .operators import WEIGHTS
@@ -25,12 +25,13 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome; `ok` needs at least one run compared and no mismatch.
+    """The outcome; `ok` needs an output that could be compared, and no mismatch.
 
     `runs` counts the runs of the optimised model that were compared, `max_abs` is the largest difference
-    between compared floats. `skipped` says why nothing could be run, or is empty. `excluded` lists outputs
-    whose values are not compared because two equal runs of the original differ; `dropped` the feeds it
-    refuses, each with its error; `ill_conditioned` outputs whose tolerance is far wider than their type asks.
+    between compared floats. `skipped` says why nothing could be compared, or is empty. `dropped` lists the feeds
+    that could not be used, each with the reason. Outputs that agree without that meaning anything are listed, too:
+    `excluded`, as two equal runs of the original differ, `blank`, which hold no number on any feed, and
+    `ill_conditioned`, most of whose numbers rounding alone changes beyond use.
     """
 
     ok: bool
@@ -41,6 +42,7 @@ class Verification:
     excluded: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     ill_conditioned: list[str] = field(default_factory=list)
+    blank: list[str] = field(default_factory=list)
 
 
 _WEIGHT_BUDGET = 256 * 2**20  # bytes; beyond it the largest weights stay as they are
@@ -110,6 +112,9 @@ def _line(error: Exception) -> str:
     return " ".join([f"{type(error).__name__}:", *str(error).strip().splitlines()[:1]])
 
 
+_ROUNDS = 8
+
+
 @dataclass
 class _Answers:
     """What the original says: per feed and output its answer and how far it can be trusted."""
@@ -121,6 +126,23 @@ class _Answers:
 
     def those(self, quality: Callable[[Noise], bool]) -> list[str]:
         return sorted({name for _, noise in self.noise for name, entry in noise.items() if quality(entry)})
+
+    def count(self, quality: Callable[[Noise], Mask]) -> dict[str, int]:
+        """How many elements of each output have a quality, over all feeds."""
+        found: dict[str, int] = {}
+        for name, entry in ((n, e) for _, noise in self.noise for n, e in noise.items()):
+            found[name] = found.get(name, 0) + int(quality(entry).sum())
+        return found
+
+    def rounds(self) -> int:
+        """How often each feed's inputs are to be moved, so that every channel is seen often enough."""
+        rows = [sum(noise[name].rows for _, noise in self.noise) for name in self.noise[0][1]]
+        return max(1, min(_ROUNDS, -(-FEW // max(1, min(rows, default=1)))))
+
+    def settled(self) -> _Answers:
+        for name in self.noise[0][1]:
+            settle([noise[name] for _, noise in self.noise])
+        return self
 
 
 def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell: Progress) -> _Answers:
@@ -142,12 +164,14 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
         noise = {n: Noise(a, real_tokens(a, declared.get(n), feed)) for n, a in results.items()}
         answers.noise.append((feed, noise))
         _again(session, feed.inputs, noise, Noise.repeated)
-        floats = {n: nudge(a, rng) for n, a in feed.inputs.items() if is_float(a) and a.dtype.itemsize > 1}
-        if floats:
-            _again(session, {**feed.inputs, **floats}, noise, Noise.nudged)
     if not answers.noise:
         answers.failure = f"the original runs on no feed: {''.join(answers.dropped[:1]) or 'none was given'}"
         return answers
+    for feed, noise in answers.noise:
+        for _ in range(answers.rounds()):
+            floats = {n: nudge(a, rng) for n, a in feed.inputs.items() if is_float(a) and a.dtype.itemsize > 1}
+            if floats:
+                _again(session, {**feed.inputs, **floats}, noise, Noise.nudged)
     for name in answers.those(lambda entry: entry.random):
         for _, noise in answers.noise:
             noise[name].random = True  # on one feed, so on all
@@ -164,10 +188,10 @@ def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell:
         session = Session(source, True)
     except Exception:  # onnxruntime's optimisers have bugs of their own
         answers.refused = {feed.name for feed, _ in answers.noise}
-        return answers
+        return answers.settled()
     ran = {f.name for f, noise in answers.noise if _again(session, f.inputs, noise, Noise.optimised)}
     answers.refused = {feed.name for feed, _ in answers.noise} - ran
-    return answers
+    return answers.settled()
 
 
 def _again(session: Session, inputs: Mapping[str, Array], noise: Mapping[str, Noise], note: Note) -> bool:
@@ -204,10 +228,10 @@ def verify(
 ) -> Verification:
     """Compare an optimised model with the original on `feeds`, by default those of `make_feeds`.
 
-    Integers, booleans and strings must be equal, floats within a tolerance measured per output and feed (see
-    the module), NaN and infinities in the same places. Where a feed's `pad_mask` marks padding, any finite
-    value will do, unless `strict`. With onnxruntime's optimisations on, the optimised model may instead agree
-    with the original run the same way. Names, order, types and declared dims of inputs and outputs count too.
+    Integers, booleans and strings must be equal, floats within a tolerance measured per output, feed and index of
+    the last axis (see the module), NaN and infinities in the same places. Where a feed's `pad_mask` marks padding,
+    any finite value will do, unless `strict`. With onnxruntime's optimisations on, the optimised model may instead
+    agree with the original run the same way. Names, order, types and declared dims of inputs and outputs count too.
 
     Both models run in this process, one session at a time. Raises ModelError for an unreadable model or an
     unknown dim; what onnxruntime raises becomes a `Mismatch` ("error"), a dropped feed or `skipped`.
@@ -243,8 +267,12 @@ def verify(
             runs, largest = runs + 1, max(largest, distance)
         del session
     random = answers.those(lambda entry: entry.random)
-    shaky = answers.those(lambda entry: not entry.random and entry.ill_conditioned())
-    return Verification(not mismatches, runs, largest, mismatches, "", random, answers.dropped, shaky)
+    numbers, sound = answers.count(Noise.numbers), answers.count(Noise.recognisable)
+    blank = [n for n in numbers if n not in random and not numbers[n]]
+    shaky = [n for n in numbers if n not in (*random, *blank) and 2 * sound[n] < numbers[n]]
+    reason = "" if len(random) + len(blank) + len(shaky) < len(numbers) else "no output can be compared"
+    ok = runs > 0 and not mismatches and not reason
+    return Verification(ok, runs, largest, mismatches, reason, random, answers.dropped, shaky, blank)
 
 
 __all__ = ["Mismatch", "Verification", "verify"]
