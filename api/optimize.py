@@ -338,7 +338,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(source, optimised, dims=small, strict=run.strict)
+        return compare(source, optimised, dims=small, strict=run.strict, provider=run.target.provider)
 
     def right_without(names: Iterable[str]) -> bool:
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")

@@ -16,8 +16,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedHere
 
 from .feeds import Array, Model
+
+CPU = "CPUExecutionProvider"
 
 
 class Source(NamedTuple):
@@ -46,7 +49,7 @@ class Session:
             options.add_initializer(name, value)
         self._options = ort.RunOptions()
         self._options.log_severity_level = 4
-        self._session = ort.InferenceSession(source.model, options, providers=["CPUExecutionProvider"])
+        self._session = ort.InferenceSession(source.model, options, providers=[CPU])
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._inputs |= {i.name for i in self._session.get_overridable_initializers()}
         self._outputs = [o.name for o in self._session.get_outputs()]
@@ -104,3 +107,6 @@ def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor
     return ir.Tensor(tensor.numpy(), tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+__all__ = ["CPU", "NotImplementedHere", "Session", "Source", "source_of", "to_value"]

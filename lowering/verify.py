@@ -18,7 +18,8 @@ from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nu
 from .feeds import Array, Feed, Model, make_feeds, read_model
 from .inputs import Dims
 from .operators import WEIGHTS
-from .session import Session, source_of
+from .session import CPU, NotImplementedHere, Session, source_of
+from .unfused import for_cpu
 
 Progress = Callable[[str], None]
 
@@ -224,7 +225,7 @@ def _judge(
 
 def verify(
     original: Model, optimised: Model, *, feeds: Sequence[Feed] | None = None, seed: int = 0,
-    dims: Dims | None = None, strict: bool = False, progress: Progress | None = None,
+    dims: Dims | None = None, strict: bool = False, progress: Progress | None = None, provider: str = CPU,
 ) -> Verification:
     """Compare an optimised model with the original on `feeds`, by default those of `make_feeds`.
 
@@ -233,8 +234,10 @@ def verify(
     any finite value will do, unless `strict`. With onnxruntime's optimisations on, the optimised model may instead
     agree with the original run the same way. Names, order, types and declared dims of inputs and outputs count too.
 
-    Both models run in this process, one session at a time. Raises ModelError for an unreadable model or an
-    unknown dim; what onnxruntime raises becomes a `Mismatch` ("error"), a dropped feed or `skipped`.
+    Both models run in this process, one session at a time, on the CPU provider. `provider` is the one the optimised
+    model is for: what the CPU provider has no kernel for then is no fault, and `skipped` says so. Raises ModelError
+    for an unreadable model or an unknown dim; what onnxruntime raises becomes a `Mismatch` ("error"), a dropped feed
+    or `skipped`.
     """
     tell = progress or (lambda message: None)
     before, after = read_model(original), read_model(optimised)
@@ -245,13 +248,16 @@ def verify(
     answers = _ask(original, before, feeds, seed, tell)
     if answers.failure:
         return Verification(False, 0, 0.0, mismatches, answers.failure, [], answers.dropped)
-    runs, largest = 0, 0.0
+    runs, largest, here = 0, 0.0, for_cpu(after)
     for runtime in ("off", "on"):
         tell(f"running the optimised model, onnxruntime's optimisations {runtime}")
         excused = answers.refused if runtime == "on" else set[str]()
         try:
-            session = Session(source_of(optimised), runtime == "on")
+            session = Session(source_of(optimised if here is after else here), runtime == "on")
         except Exception as error:
+            if isinstance(error, NotImplementedHere) and provider != CPU:
+                reason = f"not compared: the result needs the {provider} ({_line(error)})"
+                return Verification(False, 0, 0.0, mismatches, reason, [], answers.dropped)
             if len(excused) < len(answers.noise):
                 mismatches.append(Mismatch("", "", "error", "loads", _line(error), runtime=runtime))
             continue
