@@ -51,7 +51,8 @@ def widened(array: Array) -> npt.NDArray[np.generic]:
 
 
 def _eps(array: Array) -> float:
-    return float(np.finfo(array.dtype.name).eps)
+    one, two = (np.asarray(x, array.real.dtype) for x in (1, 2))
+    return float(np.nextafter(one, two)) - 1.0  # numpy's finfo knows its own types only
 
 
 def differences(want: Array, got: Array) -> tuple[Mask, npt.NDArray[np.float64]]:
@@ -178,8 +179,8 @@ def settle(entries: Sequence[Noise]) -> None:
     for entry, level, spread in zip(entries, levels, spreads, strict=True):
         rounding = _rounding(entry.want) * level
         tolerance = np.maximum(rounding, 10.0 * spread)
-        # if a hundredth more or less, or many roundings of a coarse type, would pass, passing means little
-        shaky = tolerance > np.maximum(0.01 * level, 4 * rounding)
+        # if a tenth more or less passes, or half where a type is as coarse as that, passing means little
+        shaky = tolerance > np.maximum(0.1 * level, np.minimum(4 * rounding, 0.5 * level))
         shape = entry.want.shape
         entry.tolerance = np.broadcast_to(tolerance if tolerance.size != 1 else tolerance[0], shape)
         entry.shaky = np.broadcast_to(shaky if shaky.size != 1 else shaky[0], shape)

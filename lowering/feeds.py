@@ -6,6 +6,7 @@ here: the caller runs the original first and drops what it refuses.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -160,8 +161,23 @@ def _as_mask(value: ir.Value, use: Use, mask: npt.NDArray[np.bool_]) -> Array:
     return mask.astype(dtype)
 
 
+_LARGEST = 2**30  # bytes of all inputs of a feed; the runs that compare it need several times as much
+
+
+class _TooLargeError(Exception):
+    """Why a feed is not built; its declared sizes are the model's affair, and no fault."""
+
+
+def _weigh(inputs: Inputs, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> None:
+    kinds = {name_of(v): v.dtype.itemsize if v.dtype is not None else 8.0 for v in inputs.values}
+    total = sum(math.prod(shape) * kinds[name] for name, shape in shapes.items())
+    if total > _LARGEST:
+        named = ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed sizes"
+        raise _TooLargeError(f"{named}: {total / 2**30:,.1f} GiB of inputs are too many to compare")
+
+
 def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
-    """The feed of a plan; None if the plan means nothing for these inputs."""
+    """The feed of a plan; None if the plan means nothing for these inputs. Raises _TooLargeError."""
     rng = np.random.default_rng([seed, turn])
     masks = [v for v in inputs.values if inputs.is_mask(v)]
     positions = [v for v in inputs.values if inputs.is_position(v)]
@@ -185,6 +201,7 @@ def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
             shapes[name_of(value)] = tuple(1 if row else n for n, row in zip(shape, rows, strict=True))
     if any(size < 0 for shape in shapes.values() for size in shape):
         return None
+    _weigh(inputs, shapes, sizes)
     past = size_of(inputs.cached, sizes) if inputs.cached is not None else 0
     filled: dict[str, Array] = {}
     pad_mask, pad_dims = None, frozenset[str | int]()
@@ -253,13 +270,24 @@ def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list
 
     A symbol gets the same size wherever its name appears, but for one feed whose position ids have a single
     row; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Integer
-    inputs stay within the tables they index; one feed uses the negative indices that Gather allows. Same
-    model, seed and dims: same feeds. Raises ModelError for an unreadable model or a dim no input has.
+    inputs stay within the tables they index; one feed uses the negative indices that Gather allows. Feeds of more
+    than 1 GiB are left out. Same model, seed and dims: same feeds. Raises ModelError for an unreadable model or a
+    dim no input has.
     """
+    return plan_feeds(model, seed=seed, dims=dims)[0]
+
+
+def plan_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> tuple[list[Feed], list[str]]:
+    """The feeds of `make_feeds`, and why others are left out."""
     inputs = Inputs(read_model(model), dims or {})
     feeds: dict[str, Feed] = {}
+    left_out: dict[str, None] = {}
     for turn, plan in enumerate(_PLANS):
-        feed = _build(inputs, plan, turn, seed)
+        try:
+            feed = _build(inputs, plan, turn, seed)
+        except _TooLargeError as error:
+            left_out[str(error)] = None
+            continue
         if feed is not None:
             feeds.setdefault(feed.name, feed)
-    return list(feeds.values())
+    return list(feeds.values()), list(left_out)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nudge, real_tokens, settle, widened
-from .feeds import Array, Feed, Model, make_feeds, read_model
+from .feeds import Array, Feed, Model, plan_feeds, read_model
 from .inputs import Dims
 from .operators import WEIGHTS
 from .session import CPU, NotImplementedHere, Session, source_of
@@ -146,8 +146,10 @@ class _Answers:
         return self
 
 
-def _ask(model: Model, parsed: ir.Model, feeds: Sequence[Feed], seed: int, tell: Progress) -> _Answers:
-    answers, rng = _Answers(), np.random.default_rng(seed)
+def _ask(
+    model: Model, parsed: ir.Model, feeds: Sequence[Feed], dropped: Sequence[str], seed: int, tell: Progress
+) -> _Answers:
+    answers, rng = _Answers(dropped=list(dropped)), np.random.default_rng(seed)
     declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
     tell("running the original")
     try:
@@ -242,10 +244,10 @@ def verify(
     tell = progress or (lambda message: None)
     before, after = read_model(original), read_model(optimised)
     mismatches = _interface(before, after)
-    feeds = make_feeds(before, seed=seed, dims=dims) if feeds is None else feeds
+    feeds, dropped = plan_feeds(before, seed=seed, dims=dims) if feeds is None else (feeds, [])
     if strict:
         feeds = [replace(feed, pad_mask=None) for feed in feeds]
-    answers = _ask(original, before, feeds, seed, tell)
+    answers = _ask(original, before, feeds, dropped, seed, tell)
     if answers.failure:
         return Verification(False, 0, 0.0, mismatches, answers.failure, [], answers.dropped)
     runs, largest, here = 0, 0.0, for_cpu(after)

@@ -13,6 +13,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from onnx_egraph import saturate_and_extract
+from onnx_egraph.lowering.feeds import plan_feeds
 from onnx_egraph.lowering.verify import verify
 
 Io = tuple[str, int, Sequence[str | int] | None]
@@ -138,3 +139,38 @@ def test_reassociation_passes_in_every_channel(batch: int | str, seed: int) -> N
     result = verify(apart, merged)
     assert result.ok, result.mismatches
     assert result.max_abs > 0
+
+
+# ---- element types and sizes
+
+
+def scaled(factor: float, dtype: int) -> onnx.ModelProto:
+    nodes = [n("Cast", "x", "f", to=T.FLOAT), n("Mul", "f c", "g"), n("Cast", "g", "y", to=dtype)]
+    return model(nodes, [("x", dtype, ["b", 8])], [("y", dtype, ["b", 8])], {"c": np.float32(factor)})
+
+
+def test_types_numpy_has_not_are_fed_and_compared() -> None:
+    good = verify(scaled(1.5, T.BFLOAT16), scaled(1.5, T.BFLOAT16))
+    assert good.ok
+    assert not good.dropped
+    assert {m.kind for m in verify(scaled(1.5, T.BFLOAT16), scaled(1.9, T.BFLOAT16)).mismatches} == {"value"}
+
+
+@pytest.mark.parametrize("dtype", [T.FLOAT8E4M3FN, T.FLOAT8E5M2])
+def test_eight_roundings_of_a_type_with_two_digits_are_no_comparison(dtype: int) -> None:
+    result = verify(scaled(1.5, dtype), scaled(1.5, dtype))
+    assert not result.mismatches
+    assert not result.dropped
+    assert result.ill_conditioned == ["y"]
+
+
+def test_inputs_too_large_to_compare_are_left_out() -> None:
+    def relu(*shape: int | str) -> onnx.ModelProto:
+        return model([n("Relu", "x", "y")], [("x", T.FLOAT, shape)], [("y", T.FLOAT, shape)])
+
+    result = verify(relu(2, 2**31, 6), relu(2, 2**31, 6))
+    assert not result.ok
+    assert "96.0 GiB of inputs are too many" in result.skipped
+    feeds, left_out = plan_feeds(relu("b", 8), dims={"b": [2, 2**40]})
+    assert {f.dims["b"] for f in feeds} == {2}
+    assert any(f"b={2**40}: " in line for line in left_out)
