@@ -370,7 +370,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(source, optimised, dims=small, strict=run.strict)
+        return compare(source, optimised, dims=small, strict=run.strict, provider=run.target.provider)
 
     def right_without(names: Iterable[str]) -> bool:
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")
@@ -387,7 +387,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
             outcome = compared(again.optimise(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
             return False
-        return bool(outcome.runs) and not outcome.mismatches
+        return outcome.ok
 
     run.tell("verifying")
     used = {k for e in run.explainers for c in e.choice for k in e.frozen.why.get(c, ())}
@@ -395,7 +395,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     names = [run.rules[k].name for k in sorted(used)]
     outcome = compared(result._ir)
     run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
-    run.report.verified = not outcome.skipped and bool(outcome.runs)
+    run.report.verified = outcome.ok
 
 
 def _suspects(run: _Run) -> list[str]:

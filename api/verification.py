@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from textwrap import shorten
 
 from .egraph.errors import VerificationError
 from .lowering.verify import Mismatch, Verification
@@ -30,13 +31,18 @@ def verdict(
         if names:
             who = f"the numbers are right without rule{'s' * (len(names) > 1)} {' and '.join(names)}"
         raise VerificationError(f"{_differs(first)}; {who}")
-    if outcome.skipped or not outcome.runs:
-        return f"NOT verified: {outcome.skipped or 'no run could be compared'}"
     said = [f"{outcome.runs} runs agree, largest difference {outcome.max_abs:.2g}"]
-    if outcome.excluded:
-        said.append(f"not compared, since two runs of the original differ: {', '.join(outcome.excluded)}")
-    if outcome.dropped:
-        said.append(f"the original refused {len(outcome.dropped)} inputs")
+    if outcome.skipped or not outcome.runs:
+        said = [f"NOT verified: {outcome.skipped or 'no run could be compared'}"]
+    for outputs, why in (
+        (outcome.excluded, "since two runs of the original differ"),
+        (outcome.blank, "since empty, infinite or NaN throughout"),
+        (outcome.ill_conditioned, "since rounding changes most of it beyond use"),
+    ):
+        if outputs:
+            said.append(f"not compared, {why}: {', '.join(outputs)}")
+    if outcome.dropped and outcome.runs:
+        said.append(f"{len(outcome.dropped)} inputs could not be used: {shorten(outcome.dropped[0], 100)}")
     return "; ".join(said)
 
 

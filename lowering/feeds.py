@@ -1,15 +1,14 @@
 """Inputs to try a model on: consistent sizes for symbolic dims, legal indices, masks, positions.
 
-How the graph uses an input (`_Use`) decides its role; where the graph leaves it open, its name does.
 Sizes are drawn once per symbol, so inputs that share a dim name agree. A feed the model refuses is no error
 here: the caller runs the original first and drops what it refuses.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,14 +17,12 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from ..egraph.errors import ModelError
+from .inputs import Dims, Inputs, Use, name_of, size_of, symbols_of
 from .load import parsed
-from .operators import SOFTMAX, scales_trailing_axes, tables
 from .tensors import elements
 
 Array = npt.NDArray[np.generic]
 Model = ir.Model | onnx.ModelProto | str | os.PathLike[str]
-Dims = Mapping[str, int | Sequence[int]]
 Shape = tuple[int, ...]
 Bounds = tuple[int, int | None]
 Rng = np.random.Generator
@@ -36,15 +33,15 @@ class Feed:
     """One set of inputs.
 
     `pad_mask` [B, M] (int64) is 1 at real tokens and 0 at padding, or None. `dims` holds the size of every
-    named dim. `pad_dims` names the dims along the mask's second axis: the mask's own, and, where the mask
-    also covers a cache, that of the new tokens (the mask's tail).
+    named dim. `pad_dims` holds the dims, or fixed sizes, along the mask's second axis: the mask's own, and,
+    where the mask also covers a cache, that of the new tokens (the mask's tail).
     """
 
     name: str
     inputs: Mapping[str, Array]
     pad_mask: Array | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    pad_dims: frozenset[str] = frozenset()
+    pad_dims: frozenset[str | int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,230 +78,6 @@ _PLANS = (
     _Plan(1, 1, 0, positions="beyond the table"),
 )
 _LONGEST = 512  # a position table longer than this is not outgrown: the feed would cost too much
-
-
-# ---- how inputs are used
-
-
-@dataclass
-class _Use:
-    """What the graph does with an input.
-
-    `limits` are pairs (size, offset): value + offset indexes an axis of that size (None: unknown).
-    """
-
-    limits: list[tuple[int | str | None, int]] = field(default_factory=list)
-    divides: bool = False
-    flag_like: bool = False  # compared or cast to bool
-    other: bool = False  # used in any way that is neither index, comparison nor shape query
-    additive: bool = False
-    masks: bool = False  # reaches a softmax
-
-
-_VIEWS = {"Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"}
-_MOVES = _VIEWS | {"Cast", "Slice", "Tile", "Gather"}
-_COMPARES = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Not", "Xor", "IsNaN"}
-
-
-def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The constant a value holds."""
-    node = value.producer() if value is not None else None
-    if node is not None and node.op_type == "Constant" and "value" in node.attributes:
-        return node.attributes["value"].as_tensor()
-    return value.const_value if value is not None else None
-
-
-def _dim(value: ir.Value | None, axis: int) -> int | str | None:
-    """The size of an axis: an integer, a symbol, or None where nothing says."""
-    while value is not None:
-        tensor, node = _tensor(value), value.producer()
-        shape = tensor.shape if tensor is not None else value.shape
-        if shape is not None:
-            size = shape[axis] if -len(shape) <= axis < len(shape) else None
-            return size if size is None or isinstance(size, int) else size.value
-        value = node.inputs[0] if node is not None and node.op_type in ("Cast", "Identity") else None
-    return None
-
-
-def _index_limit(node: ir.Node, operand: int) -> int | str | None:
-    table = node.inputs[tables(node)[operand]]
-    if node.op_type in ("GatherND", "ScatterND"):  # every column indexes an axis of its own
-        sizes = [_dim(table, axis) for axis in range(len(table.shape or ()) if table is not None else 0)]
-        return min((s for s in sizes if isinstance(s, int)), default=None)
-    return _dim(table, node.attributes.get_int("axis", 0) or 0)
-
-
-def _trace(model: ir.Model, start: ir.Value) -> _Use:
-    use, seen, todo = _Use(), set[tuple[int, int, bool]](), [(start, 0, True)]
-    while todo:
-        value, offset, exact = todo.pop()  # exact: value - offset is still the input's own number
-        if (id(value), offset, exact) in seen:
-            continue
-        seen.add((id(value), offset, exact))
-        for at in value.uses():
-            node, operand, op = at.node, at.idx, at.node.op_type
-            function = model.functions.get(node.op_identifier())
-            if function is not None:
-                todo.append((function.inputs[operand], offset, exact))
-            elif op in SOFTMAX:
-                use.masks = use.other = True
-            elif op in ("Shape", "Size"):
-                continue
-            elif exact and operand in tables(node):
-                use.limits.append((_index_limit(node, operand), offset))
-            elif exact and (op in _COMPARES or (op, operand) == ("Where", 0) or _to_bool(node)):
-                use.flag_like = True
-                todo += [(out, 0, False) for out in node.outputs]
-            elif exact and (op in ("Concat", "Where", "Split") or (operand == 0 and op in _MOVES)):
-                todo += [(out, offset, True) for out in node.outputs]
-            else:
-                shifts = op == "Add" or (op, operand) == ("Sub", 0)
-                by = _tensor(node.inputs[1 - operand]) if exact and shifts else None
-                if by is not None and by.size == 1 and by.dtype.is_integer():
-                    step = int(elements(by).item())
-                    todo.append((node.outputs[0], offset + (step if op == "Add" else -step), True))
-                    continue
-                use.other |= exact
-                use.divides |= exact and op in ("Div", "Mod") and operand == 1
-                use.additive |= exact and op == "Add"
-                todo += [(out, 0, False) for out in node.outputs]
-    return use
-
-
-def _to_bool(node: ir.Node) -> bool:
-    return node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.BOOL.value
-
-
-def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
-    """The size a weight next to the input forces on an axis."""
-    for use in value.uses():
-        node, operand, op, size = use.node, use.idx, use.node.op_type, 0
-        others = [t for i, v in enumerate(node.inputs) if i != operand and (t := _tensor(v)) is not None]
-        weight = others[0].shape.numpy() if others else ()
-        if not weight:
-            continue
-        if op == "MatMul" and len(weight) > 1 and operand == 0 and axis == rank - 1:
-            size = weight[-2]
-        elif op == "MatMul" and len(weight) > 1 and operand == 1 and axis == rank - 2:
-            size = weight[-1]
-        elif op == "Gemm" and operand == 0 and axis == 1:
-            size = weight[1] if node.attributes.get_int("transB", 0) else weight[0]
-        elif op == "Conv" and operand == 0 and axis == 1:
-            size = weight[1] * (node.attributes.get_int("group", 1) or 1)
-        elif scales_trailing_axes(op):
-            back = rank - axis
-            size = weight[-back] if back <= len(weight) and weight[-back] > 1 else 0
-        if size:
-            return size
-    return None
-
-
-# ---- sizes
-
-
-def _symbols(text: str) -> set[str]:
-    """The symbols of a dim: those of an expression such as "past + seq", else the text itself."""
-    if not re.search(r"[+*/(]|\s-\s", text):  # "batch-size" and "dim.1" are names
-        return {text}
-    try:
-        dim = ir.SymbolicDim(text)
-        names = set(dim.free_symbols())
-        return names if isinstance(dim.evaluate(dict.fromkeys(names, 1)), int) else {text}
-    except (ValueError, ZeroDivisionError):  # no expression after all
-        return {text}
-
-
-def _size(dim: int | str, sizes: Mapping[str, int]) -> int:
-    if isinstance(dim, int) or dim in sizes:
-        return dim if isinstance(dim, int) else sizes[dim]
-    size = ir.SymbolicDim(dim).evaluate(sizes)
-    assert isinstance(size, int), f"{dim}: not all its symbols have a size"
-    return size
-
-
-class _Inputs:
-    """The inputs of a model with their roles, and the sizes its dims may take."""
-
-    def __init__(self, model: ir.Model, dims: Dims) -> None:
-        self.values = [v for v in model.graph.inputs if not v.is_initializer()]
-        # before IR 4 every initializer had to be listed as an input, so the list says nothing
-        self.defaults = [v for v in model.graph.inputs if v.is_initializer() and (model.ir_version or 0) >= 4]
-        self.uses = {_name(v): _trace(model, v) for v in self.values}
-        self.dims = {k: [v] if isinstance(v, int) else list(v) for k, v in dims.items()}
-        axis_of: dict[str, set[int]] = {}
-        holders: dict[str, list[ir.Value]] = {}
-        self.forced: dict[str, int] = {}
-        for value in self.values:
-            for axis, dim in enumerate(self.shape(value, 0)):
-                for name in [] if isinstance(dim, int) else _symbols(dim):
-                    axis_of.setdefault(name, set()).add(axis)
-                    holders.setdefault(name, []).append(value)
-                if isinstance(dim, str) and value.shape is not None:
-                    size = _forced_dim(value, axis, len(value.shape))
-                    if size is not None and _symbols(dim) == {dim}:
-                        self.forced[dim] = size
-        unknown = sorted(set(self.dims) - set(axis_of))
-        if unknown:
-            known = ", ".join(map(repr, axis_of)) or "none"
-            raise ModelError(f"dims: no input has a dim named {unknown[0]!r}; the inputs' dims: {known}")
-        self.past = [s for s in axis_of if re.search(r"past|cache", s, re.I)]
-        named = [s for s in axis_of if re.search(r"batch|^(b|n|bs)$", s, re.I)]
-        self.batch = named or [s for s in axis_of if axis_of[s] == {0} and s not in self.past]
-        self.batch += [s for s in axis_of if s.endswith("[0]") and s not in self.batch]
-        rest = [s for s in axis_of if s not in self.past and s not in self.batch]
-        # a length that only masks have covers cache and new tokens together
-        only_mask = [s for s in rest if all(self.is_mask(v) for v in holders[s])]
-        self.seq = [s for s in rest if s not in only_mask] or only_mask
-        self.total = [s for s in only_mask if s not in self.seq and self.past and self.seq]
-        self.seq += [s for s in only_mask if s not in self.seq and s not in self.total]
-        # the decoder's own length leads
-        self.seq.sort(key=lambda s: re.search(r"^enc|encoder", s, re.I) is not None)
-
-    def shape(self, value: ir.Value, turn: int) -> list[int | str]:
-        """Declared dims; unnamed ones are called input[axis]. An unknown rank is another one every turn."""
-        if value.shape is None:
-            return [f"{value.name}[{axis}]" for axis in range((2, 3, 1, 0, 4)[turn % 5])]
-        dims = enumerate(value.shape)
-        return [d if isinstance(d, int) else d.value or f"{value.name}[{i}]" for i, d in dims]
-
-    def is_mask(self, value: ir.Value) -> bool:
-        use = self.uses[_name(value)]
-        flag = _is_integer(value) and use.flag_like and not use.other and not use.limits
-        return flag or "mask" in _name(value).lower()
-
-    def is_position(self, value: ir.Value) -> bool:
-        named = re.search(r"position|pos_?ids|(^|_)pos$", _name(value), re.I) is not None
-        return named and _is_integer(value)
-
-    def sizes(self, plan: _Plan, turn: int) -> dict[str, int]:
-        sizes: dict[str, int] = {}
-        main, past = plan.seq, plan.past if self.past else 0
-        sizes |= dict.fromkeys(self.batch, plan.batch) | dict.fromkeys(self.past, past)
-        for at, name in enumerate(self.seq):
-            axis = re.search(r"\[(\d+)\]$", name)  # unnamed dims at the same axis agree, the likeliest guess
-            at = int(axis.group(1)) - 1 if axis else at
-            sizes[name] = main if at == 0 else (3, 6, 1, 4)[(turn + at) % 4]
-        for value in self.values:
-            if value.shape is None:
-                for dim, size in zip(self.shape(value, turn), (plan.batch, main, 3, 4), strict=False):
-                    sizes[str(dim)] = size
-        sizes.update(self.forced)
-        stride = 1
-        for name, values in self.dims.items():
-            sizes[name] = values[turn // stride % len(values)]
-            stride *= len(values)
-        for name in self.total:
-            if name not in self.dims:
-                sizes[name] = sizes[self.past[0]] + sizes[self.seq[0]]
-        return sizes
-
-
-def _name(value: ir.Value) -> str:
-    return value.name or ""
-
-
-def _is_integer(value: ir.Value) -> bool:
-    return value.dtype is not None and value.dtype.is_integer()
 
 
 # ---- values
@@ -353,7 +126,7 @@ def _positions(
     return np.asarray(ids, np.int64).reshape(shape)
 
 
-def _limit(use: _Use, sizes: Mapping[str, int]) -> Bounds:
+def _limit(use: Use, sizes: Mapping[str, int]) -> Bounds:
     """(lowest, one past the highest) legal index; the second is None when no table bounds it."""
     low, high = 0, None
     for size, offset in use.limits:
@@ -363,7 +136,7 @@ def _limit(use: _Use, sizes: Mapping[str, int]) -> Bounds:
     return low, max(high, low + 1) if high is not None else None
 
 
-def _values(value: ir.Value, use: _Use, shape: Shape, plan: _Plan, bounds: Bounds, rng: Rng) -> Array:
+def _values(value: ir.Value, use: Use, shape: Shape, plan: _Plan, bounds: Bounds, rng: Rng) -> Array:
     dtype = value.dtype
     if dtype is None or dtype == ir.DataType.STRING:
         return np.array(rng.choice(["a", "bc", "", "déf"], shape), dtype=object).reshape(shape)
@@ -383,15 +156,30 @@ def _values(value: ir.Value, use: _Use, shape: Shape, plan: _Plan, bounds: Bound
     return np.asarray(np.abs(numbers) if plan.positive else numbers).astype(kind)
 
 
-def _as_mask(value: ir.Value, use: _Use, mask: npt.NDArray[np.bool_]) -> Array:
+def _as_mask(value: ir.Value, use: Use, mask: npt.NDArray[np.bool_]) -> Array:
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.int64)
     if use.additive and value.dtype is not None and value.dtype.is_floating_point():
         return np.where(mask, 0.0, -1e4).astype(dtype)  # in range of every float type of two bytes or more
     return mask.astype(dtype)
 
 
-def _build(inputs: _Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
-    """The feed of a plan; None if the plan means nothing for these inputs."""
+_LARGEST = 2**30  # bytes of all inputs of a feed; the runs that compare it need several times as much
+
+
+class _TooLargeError(Exception):
+    """Why a feed is not built; its declared sizes are the model's affair, and no fault."""
+
+
+def _weigh(inputs: Inputs, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> None:
+    kinds = {name_of(v): v.dtype.itemsize if v.dtype is not None else 8.0 for v in inputs.values}
+    total = sum(math.prod(shape) * kinds[name] for name, shape in shapes.items())
+    if total > _LARGEST:
+        named = ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed sizes"
+        raise _TooLargeError(f"{named}: {total / 2**30:,.1f} GiB of inputs are too many to compare")
+
+
+def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
+    """The feed of a plan; None if the plan means nothing for these inputs. Raises _TooLargeError."""
     rng = np.random.default_rng([seed, turn])
     masks = [v for v in inputs.values if inputs.is_mask(v)]
     positions = [v for v in inputs.values if inputs.is_position(v)]
@@ -399,41 +187,46 @@ def _build(inputs: _Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
     if plan.positions and not positions and not (plan.positions == "negative" and indexed):
         return None
     if plan.positions == "beyond the table":
-        limits = [_limit(inputs.uses[_name(v)], {})[1] for v in positions]
+        limits = [_limit(inputs.uses[name_of(v)], {})[1] for v in positions]
         longest = min((n for n in limits if n is not None), default=None)
         if longest is None or longest > _LONGEST:
             return None
         plan = replace(plan, seq=longest + 1, positions="scattered")
-    sizes = inputs.sizes(plan, turn)
+    sizes = inputs.sizes(plan.batch, plan.seq, plan.past, turn)
     shapes: dict[str, Shape] = {}
     for value in inputs.values:
         dims = inputs.shape(value, turn)
-        shapes[_name(value)] = tuple(_size(d, sizes) for d in dims)
+        shapes[name_of(value)] = tuple(size_of(d, sizes) for d in dims)
     if plan.positions == "one row of":
         for value in positions:
-            shape, rows = shapes[_name(value)], [d in inputs.batch for d in inputs.shape(value, turn)]
-            shapes[_name(value)] = tuple(1 if row else n for n, row in zip(shape, rows, strict=True))
+            shape, rows = shapes[name_of(value)], [d in inputs.batch for d in inputs.shape(value, turn)]
+            shapes[name_of(value)] = tuple(1 if row else n for n, row in zip(shape, rows, strict=True))
     if any(size < 0 for shape in shapes.values() for size in shape):
         return None
-    past = sizes[inputs.past[0]] if inputs.past else 0
+    _weigh(inputs, shapes, sizes)
+    past = size_of(inputs.cached, sizes) if inputs.cached is not None else 0
     filled: dict[str, Array] = {}
-    pad_mask, pad_dims = None, frozenset[str]()
+    pad_mask, pad_dims = None, frozenset[str | int]()
     some_padding = False
     padded = masks[turn % len(masks)] if masks and plan.pad else None
     for value in masks:
-        name, use = _name(value), inputs.uses[_name(value)]
+        name, use = name_of(value), inputs.uses[name_of(value)]
         keep = _mask_values(shapes[name], plan.pad if value is padded else "")
         filled[name] = _as_mask(value, use, keep)
         some_padding |= not keep.all()
         if value is padded and keep.ndim == 2 and use.masks and not keep.all():
             pad_mask = keep.astype(np.int64)
-            along = inputs.shape(value, turn)[1]
-            tail = bool(inputs.seq) and (along in inputs.total or inputs.seq[0] in _symbols(str(along)))
-            pad_dims = frozenset([str(along), *inputs.seq[: 1 if tail else 0]])
+            along, new = inputs.shape(value, turn)[1], inputs.new
+            tail = new is not None and (name in inputs.covering or along == new or str(new) in symbols_of(str(along)))
+            pad_dims = frozenset([along, new] if tail and new is not None else [along])
+        elif value is padded and use.masks and not keep.all() and keep.ndim > 2:
+            # which keys are hidden says nothing of the queries, but where all are hidden
+            seen = np.asarray(keep.reshape(len(keep), -1).any(axis=1), np.bool_)
+            pad_mask = np.tile(seen[:, None], (1, keep.shape[-1])).astype(np.int64) if not seen.all() else None
     if plan.pad and not some_padding:
         return None
     for value in inputs.values:
-        name, use = _name(value), inputs.uses[_name(value)]
+        name, use = name_of(value), inputs.uses[name_of(value)]
         if name in filled:
             continue
         if inputs.is_position(value):
@@ -448,7 +241,7 @@ def _build(inputs: _Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
     for value in inputs.defaults if turn % 2 == 0 < turn else []:
         if value.const_value is not None and value.const_value.dtype.is_floating_point():
             default: npt.NDArray[Any] = elements(value.const_value)
-            replaced[_name(value)] = (default * (1 + 0.25 * rng.random(default.shape))).astype(default.dtype)
+            replaced[name_of(value)] = (default * (1 + 0.25 * rng.random(default.shape))).astype(default.dtype)
     parts = [f"{k}={v}" for k, v in sizes.items() if k not in inputs.forced]
     if plan.pad:
         parts.append(plan.pad + (" padding" if plan.pad in ("left", "right") else ""))
@@ -458,7 +251,7 @@ def _build(inputs: _Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
         parts.append(f"floats x{plan.scale:g}" + (", positive" if plan.positive else ""))
     if replaced:
         parts.append("default inputs overridden")
-    ordered = {_name(v): filled[_name(v)] for v in inputs.values}
+    ordered = {name_of(v): filled[name_of(v)] for v in inputs.values}
     return Feed(", ".join(parts) or "fixed sizes", ordered | replaced, pad_mask, sizes, pad_dims)
 
 
@@ -476,13 +269,24 @@ def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list
 
     A symbol gets the same size wherever its name appears, but for one feed whose position ids have a single
     row; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Integer
-    inputs stay within the tables they index; one feed uses the negative indices that Gather allows. Same
-    model, seed and dims: same feeds. Raises ModelError for an unreadable model or a dim no input has.
+    inputs stay within the tables they index; one feed uses the negative indices that Gather allows. Feeds of more
+    than 1 GiB are left out. Same model, seed and dims: same feeds. Raises ModelError for an unreadable model or a
+    dim no input has.
     """
-    inputs = _Inputs(read_model(model), dims or {})
+    return plan_feeds(model, seed=seed, dims=dims)[0]
+
+
+def plan_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> tuple[list[Feed], list[str]]:
+    """The feeds of `make_feeds`, and why others are left out."""
+    inputs = Inputs(read_model(model), dims or {})
     feeds: dict[str, Feed] = {}
+    left_out: dict[str, None] = {}
     for turn, plan in enumerate(_PLANS):
-        feed = _build(inputs, plan, turn, seed)
+        try:
+            feed = _build(inputs, plan, turn, seed)
+        except _TooLargeError as error:
+            left_out[str(error)] = None
+            continue
         if feed is not None:
             feeds.setdefault(feed.name, feed)
-    return list(feeds.values())
+    return list(feeds.values()), list(left_out)

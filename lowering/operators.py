@@ -1,4 +1,6 @@
-"""What is known of operators' operands for inferring shapes and generating inputs; nothing here leads to a fusion."""
+"""What is known of operators' operands for inferring shapes, generating inputs and comparing numbers; nothing here
+leads to a fusion.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,12 @@ WEIGHTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "Gemm": (0, 1, 2),
     }
 )
+
+# Operators that norm operands themselves: operand -> its norm's weight, and the attribute with its number of heads.
+NORMED: Mapping[tuple[str, str], Mapping[int, tuple[int, str]]] = MappingProxyType(
+    {("com.microsoft", "GroupQueryAttention"): {0: (14, "num_heads"), 1: (15, "kv_num_heads")}}
+)
+INNER_NORM = "SimplifiedLayerNormalization"
 
 # Operators with one output that has dtype and shape of the first operand.
 SAME = tuple(

@@ -7,7 +7,8 @@ stay in `Payloads`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -58,7 +59,11 @@ class Payloads:
 
 @dataclass(slots=True)
 class Reading:
-    """A graph as terms. `origin` says which values of the model an id stands for, in topological order."""
+    """A graph as terms. `origin` says which values of the model an id stands for, in topological order.
+
+    `own_sizes` names the sizes ("$k") that depend on an axis which is one input's own, though its declared name is
+    another's as well.
+    """
 
     terms: TermGraph
     payloads: Payloads
@@ -66,6 +71,7 @@ class Reading:
     opset: int
     origin: dict[int, list[ir.Value]]
     live: int  # nodes of the graph some output needs
+    own_sizes: Mapping[str, str] = field(default_factory=dict)
 
     def where(self, term: int) -> str:
         """What of the model a term is part of, for a message."""
@@ -112,7 +118,19 @@ class _Reader:
             if dims is not None and (value in self.ids or value in self.graph.inputs):
                 self.terms.source(symbol, self._id(value), axis - len(dims))
         self._sums()
-        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live))
+        own_sizes = self._own_sizes()
+        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live), own_sizes)
+
+    def _own_sizes(self) -> dict[str, str]:
+        readable = self.shapes.readable
+        sharing = Counter(name.rpartition("@")[0] or name for name in readable.values())
+        own = {s for s, name in readable.items() if "@" in name and sharing[name.rpartition("@")[0]] > 1}
+        found: dict[str, str] = {}
+        for dim, k in self.terms.symbols.items():
+            symbols = self.shapes.symbols(dim)
+            if symbols & own:
+                found[f"${k}"] = readable.get(dim, dim)
+        return found
 
     def _sums(self) -> None:
         """State which symbols are the sum of two others, such as past + seq, or of one and a number."""

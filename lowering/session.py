@@ -1,4 +1,4 @@
-"""A model in onnxruntime, in memory or on disk.
+"""Models in onnxruntime, on the CPU provider.
 
 External data. onnxruntime 1.32 refuses side files that are symbolic links, have several hard links or lie
 outside the model's folder, so linking them next to a temporary model cannot work. A model given by path is
@@ -8,18 +8,34 @@ are external) through `SessionOptions.add_external_initializers`, and nothing is
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedHere
 
 from .feeds import Array, Model
 from .tensors import SideFiles, elements, external
+
+CPU = "CPUExecutionProvider"
+# Element types of a whole byte or more that numpy has not, by onnxruntime's names.
+_COARSE: Mapping[str, ir.DataType] = MappingProxyType(
+    {
+        "tensor(bfloat16)": ir.DataType.BFLOAT16,
+        "tensor(float8e4m3fn)": ir.DataType.FLOAT8E4M3FN,
+        "tensor(float8e4m3fnuz)": ir.DataType.FLOAT8E4M3FNUZ,
+        "tensor(float8e5m2)": ir.DataType.FLOAT8E5M2,
+        "tensor(float8e5m2fnuz)": ir.DataType.FLOAT8E5M2FNUZ,
+    }
+)
 
 
 class Source(NamedTuple):
@@ -42,28 +58,49 @@ class Session:
         files = SideFiles()
         arrays = {n: files.array(source.tensors[n]) if a is None else a for n, a in outside.items()}
         # onnxruntime does not own these arrays: they live as long as the session
-        self._kept = [_to_value(a) for a in (*arrays.values(), *weights.values())]
+        self._kept = [to_value(a) for a in (*arrays.values(), *weights.values())]
         if arrays:
             options.add_external_initializers(list(arrays), self._kept[: len(arrays)])
         for name, value in zip(weights, self._kept[len(arrays) :], strict=True):
             options.add_initializer(name, value)
         self._options = ort.RunOptions()
         self._options.log_severity_level = 4
-        self._session = ort.InferenceSession(source.model, options, providers=["CPUExecutionProvider"])
+        self._session = ort.InferenceSession(source.model, options, providers=[CPU])
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._inputs |= {i.name for i in self._session.get_overridable_initializers()}
         self._outputs = [o.name for o in self._session.get_outputs()]
+        self._coarse = any(o.type in _COARSE for o in self._session.get_outputs())
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         """Output arrays by name. Raises what onnxruntime raises; TypeError for a sequence or map."""
         given = {n: a for n, a in feed.items() if n in self._inputs}
+        if self._coarse or any(a.dtype.isbuiltin != 1 for a in given.values()):
+            return self._run_values(given)
         results = self._session.run(self._outputs, given, self._options)
         if any(isinstance(result, (list, dict)) for result in results):
             raise TypeError("only tensors can be compared")
         return dict(zip(self._outputs, map(np.asarray, results), strict=True))
 
+    def _run_values(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """The same for element types numpy has not, such as bfloat16."""
+        values = {n: to_value(np.asarray(a)) for n, a in given.items()}
+        results = self._session.run_with_ort_values(self._outputs, values, self._options)
+        if any(not value.is_tensor() for value in results):
+            raise TypeError("only tensors can be compared")
+        return {name: _to_array(value) for name, value in zip(self._outputs, results, strict=True)}
 
-def _to_value(array: Array) -> ort.OrtValue:
+
+def _to_array(value: ort.OrtValue) -> Array:
+    coarse = _COARSE.get(value.data_type())
+    if coarse is None:
+        return np.asarray(value.numpy())
+    kind, shape = coarse.numpy(), value.shape()
+    # onnxruntime hands out no array of such a type, only where its elements lie
+    data = ctypes.string_at(value.data_ptr(), math.prod(shape) * kind.itemsize)
+    return np.frombuffer(data, kind).reshape(shape)
+
+
+def to_value(array: Array) -> ort.OrtValue:
     array = np.ascontiguousarray(array).reshape(array.shape)
     if array.dtype.isbuiltin == 1:
         return ort.OrtValue.ortvalue_from_numpy(array)
@@ -110,3 +147,6 @@ def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor
     return ir.Tensor(np.array(elements(tensor)), tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+__all__ = ["CPU", "NotImplementedHere", "Session", "Source", "source_of", "to_value"]

@@ -261,8 +261,26 @@ class Writer:
         for v in self._originals.get(cls, ()) if cls is not None else ():
             if v.name and v.producer() is not None and v.name not in self._used:
                 self._used.add(v.name)
-                return _like(v, v.name)
-        return self._fresh_value()
+                return self._sized(_like(v, v.name), cls)
+        return self._sized(self._fresh_value(), cls)
+
+    def _sized(self, value: ir.Value, cls: int | None) -> ir.Value:
+        """Declare the sizes that equal a declared one by name only.
+
+        onnxruntime goes by the names when it lets two values share a buffer, and fails where their sizes differ
+        after all: position ids may have one row for a whole batch. Sizes left open here it infers as ever.
+        """
+        dims = self.frozen.shape(cls) if cls is not None else None
+        own = self.reading.own_sizes
+        dtype = self.frozen.dtype.get(cls) if cls is not None else None
+        if dims is None or not any(d in own for d in dims):
+            return value
+        if value.dtype is None and dtype is not None:
+            value.type = ir.TensorType(ir.DataType(dtype))
+        if isinstance(value.type, ir.TensorType):
+            known = value.shape if value.shape is not None and len(value.shape) == len(dims) else [None] * len(dims)
+            value.shape = ir.Shape([own.get(str(d), k) for d, k in zip(dims, known, strict=True)])
+        return value
 
     def _fresh_value(self) -> ir.Value:
         return ir.Value(name=self.names.values.fresh("value"))

@@ -293,7 +293,7 @@ def test_what_could_not_run_is_not_verified() -> None:
     said = verification.verdict(agreed, [], never)
     assert said.startswith("4 runs agree")
     assert "noise" in said
-    assert "refused 1" in said
+    assert "1 inputs could not be used" in said
 
 
 def test_a_difference_counts_even_where_nothing_ran() -> None:

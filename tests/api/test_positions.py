@@ -90,3 +90,47 @@ def test_inv_freq_may_be_an_input() -> None:
         feeds = {"x": x, "position_ids": np.arange(10).reshape(2, 5), "inv": array * np.float32(scale)}
         for a, b in zip(run(proto, feeds), run(result.model, feeds), strict=True):
             assert np.allclose(a, b, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(a).max())
+
+
+def embeddings() -> onnx.ModelProto:
+    """Tokens [B,S] and positions [B,S] embedded, added and normed twice, the views of an export in between."""
+    rng = np.random.default_rng(1)
+    inits = {
+        "wte": rng.standard_normal((11, HEAD)).astype(np.float32), "one": np.array([1]), "last": np.array([-1]),
+        "wpe": rng.standard_normal((16, HEAD)).astype(np.float32), "two": np.float32(2), "eps": np.float32(1e-5),
+        "w": rng.standard_normal(HEAD).astype(np.float32), "b": rng.standard_normal(HEAD).astype(np.float32),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["input_ids"], ["all"]), node("Gather", ["all", "one"], ["s"]),
+        node("Concat", ["last", "s"], ["view"], axis=0), node("Reshape", ["input_ids", "view"], ["ids"]),
+        node("Reshape", ["position_ids", "view"], ["positions"]), node("Gather", ["wte", "ids"], ["tokens"]),
+        node("Gather", ["wpe", "positions"], ["places"]), node("Add", ["tokens", "places"], ["x0"]),
+    ]  # fmt: skip
+    for k in range(2):
+        nodes += [
+            node("ReduceMean", [f"x{k}"], [f"mean{k}"], axes=[-1]), node("Sub", [f"x{k}", f"mean{k}"], [f"c{k}"]),
+            node("Pow", [f"c{k}", "two"], [f"sq{k}"]), node("ReduceMean", [f"sq{k}"], [f"v{k}"], axes=[-1]),
+            node("Add", [f"v{k}", "eps"], [f"ve{k}"]), node("Sqrt", [f"ve{k}"], [f"sd{k}"]),
+            node("Div", [f"c{k}", f"sd{k}"], [f"n{k}"]), node("Mul", [f"n{k}", "w"], [f"m{k}"]),
+            node("Add", [f"m{k}", "b"], [f"y{k}"]), node("Add", [f"x{k}", f"y{k}"], [f"x{k + 1}"]),
+        ]  # fmt: skip
+    value = helper.make_tensor_value_info
+    ins = [value(name, TensorProto.INT64, ["B", "S"]) for name in ("input_ids", "position_ids")]
+    arrays = [numpy_helper.from_array(np.asarray(v), k) for k, v in inits.items()]
+    graph = helper.make_graph(nodes, "gpt", ins, [value("x2", TensorProto.FLOAT, ["B", "S", HEAD])], arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_buffers_are_not_shared_by_names_of_sizes() -> None:
+    """onnxruntime takes equal names for equal sizes, and positions of one row have the batch's name."""
+    original = embeddings()
+    result = saturate_and_extract(original, verify=True)
+    assert "LayerNormalization" in {f.op for f in result.report.fused}
+    assert isinstance(result.model, onnx.ModelProto)
+    assert not any(n.op_type == "Reshape" for n in result.model.graph.node)
+    for batch, rows in ((4, 1), (4, 4), (1, 1)):
+        ids = np.arange(batch * 5).reshape(batch, 5) % 11
+        feeds = {"input_ids": ids, "position_ids": np.arange(rows * 5).reshape(rows, 5) % 16}
+        for a, b in zip(run(original, feeds), run(result.model, feeds), strict=True):
+            assert np.allclose(a, b, rtol=0, atol=16 * np.finfo(np.float32).eps * np.abs(a).max())

@@ -16,6 +16,7 @@ from onnx import helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from onnx_egraph import saturate_and_extract
+from onnx_egraph.lowering.verify import verify
 
 EXPORT = Path(__file__).parent / "exports" / "qwen3_past_ts_sdpa.onnx"
 LAYERS, HEADS, GROUPS, HEAD = 2, 4, 2, 32
@@ -106,6 +107,43 @@ def test_numbers(batch: int, past: int) -> None:
         scale = max(1.0, float(np.abs(a.astype(np.float32)).max()))
         # two layers of products over up to 128 terms, each rounded to half
         assert np.abs(a.astype(np.float32) - b.astype(np.float32)).max() <= 4 * 2.0**-10 * np.sqrt(128) / 4 * scale
+
+
+def test_verification_needs_no_such_kernel() -> None:
+    """Inside verification the norms stand in front of the node, in a copy: the result keeps them."""
+    result = saturate_and_extract(decode_step(), target="cuda", verify=True)
+    assert result.report.verified
+    assert result.report.counts()["GroupQueryAttention"] == LAYERS
+    wrong = onnx.ModelProto()
+    assert isinstance(result.model, onnx.ModelProto)
+    for field in ("qk_norm_epsilon", "weight"):
+        wrong.CopyFrom(result.model)
+        node = next(n for n in wrong.graph.node if n.op_type == "GroupQueryAttention")
+        if field == "weight":
+            node.input[14], node.input[15] = node.input[15], node.input[14]
+        else:
+            next(a for a in node.attribute if a.name == field).f = 0.5
+        found = verify(decode_step(), wrong, provider="CUDAExecutionProvider")
+        assert {m.kind for m in found.mismatches} == {"value"}, field
+
+
+def test_a_missing_kernel_is_no_fault_of_a_rule() -> None:
+    """The provider the result is for may have kernels that the one at hand has not."""
+    ins = [helper.make_tensor_value_info("x", 1, [1, 2, 2560]), helper.make_tensor_value_info("b", 1, [2560])]
+    outs = [helper.make_tensor_value_info("y", 1, [1, 2, 1280])]
+    plain = [helper.make_node("Add", ["x", "b"], ["s"]), helper.make_node("Split", ["s"], ["y", "g"], axis=-1)]
+    plain[1].attribute.append(helper.make_attribute("num_outputs", 2))
+    fused = [helper.make_node("BiasSplitGelu", ["x", "b"], ["y"], domain="com.microsoft")]
+    sets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    one, other = (
+        helper.make_model(helper.make_graph(nodes, "g", ins, outs), opset_imports=sets, ir_version=10)
+        for nodes in (plain, fused)
+    )
+    result = verify(one, other, provider="CUDAExecutionProvider")
+    assert not result.ok
+    assert not result.mismatches
+    assert result.skipped.startswith("not compared: the result needs the CUDAExecutionProvider")
+    assert {m.kind for m in verify(one, other).mismatches} == {"error"}
 
 
 def test_float32_has_no_such_kernel() -> None:
