@@ -18,6 +18,8 @@ from .masks import Law
 from .ops import LIST, NODE, OPS, TENSOR, Op
 
 MAX_RANK = 8
+#: Operands of a Concat up to which its size is summed: each takes a round of its own.
+_MANY = 8
 
 HEADER = f"""
 (sort T) (sort TL) (sort Nd) (sort Dim) (sort IV (Vec i64))
@@ -35,7 +37,7 @@ HEADER = f"""
 (constructor elem (T i64) Dim :unextractable)
 (constructor spread (T T) T :unextractable)
 (function vector (String) IV :no-merge)
-(relation along (TL i64))
+(relation along (TL i64 i64))
 (function extent (TL i64) i64 :no-merge)
 (relation const (T))
 (relation doubled (T i64))
@@ -105,10 +107,10 @@ def _general() -> list[Law]:
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         *_numbers(),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
-        ("along-rest", "(along l a) (= l (Cons x r))", "(along r a)"),
-        ("extent-none", "(along l a) (= l (Nil))", "(set (extent l a) 0)"),
+        ("along-rest", "(along l a k) (> k 0) (= l (Cons x r))", "(along r a (- k 1))"),
+        ("extent-none", "(along l a k) (= l (Nil))", "(set (extent l a) 0)"),
         (
-            "extent-more", "(along l a) (= l (Cons x r)) (= n (extent r a)) (= (DNum m) (dim x a))",
+            "extent-more", "(along l a k) (= l (Cons x r)) (= n (extent r a)) (= (DNum m) (dim x a))",
             "(set (extent l a) (+ m n))",
         ),
         *_shapes("spread", "broadcast", ["x", "y"]),
@@ -239,7 +241,7 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     "concat": [
         ("(= $0 (Cons x l)) (= r (rank x))", "(set (rank o) r)"),
         ("(= $0 (Cons x l)) (= d (dim x i)) (!= i $1)", "(union (dim o i) d)"),
-        ("", "(along $0 $1)"),
+        ("", f"(along $0 $1 {_MANY})"),
         ("(= n (extent $0 $1))", "(union (dim o $1) (DNum n))"),
         ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= m (len x)) (= n (len y))", "(set (len o) (+ m n))"),
         ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= d (elem x i))", "(union (elem o i) d)"),
