@@ -278,6 +278,7 @@ class _Run:
             if r.op not in FUSED and r.op not in extra:
                 continue
             for n in written.nodes.get(c, ()):
+                explainer.values.setdefault(c, n.outputs[0].name or "")
                 explainer.nodes[n.name or ""] = c
                 graph = explainer.reading.graph.name or ""
                 spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type

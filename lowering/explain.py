@@ -28,7 +28,7 @@ _SIZES = (2, 3, 5, 4, 7, 6)
 
 @dataclass(slots=True)
 class Explainer:
-    """`nodes` says which class each new node of the written graph prints."""
+    """`nodes` says which class each new node of the written graph prints, `values` what a class is called there."""
 
     reading: Reading
     shapes: Shapes
@@ -39,6 +39,7 @@ class Explainer:
     limits: Limits
     old: set[Row]
     nodes: dict[str, int] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
     _regions: Regions | None = None
     _derived: dict[object, Derivation] = field(default_factory=dict)
 
@@ -67,18 +68,32 @@ class Explainer:
         """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
         work.
         """
-        region = self.regions.of(cls)
-        key = self.regions.shape(region)
+        made = self._derivation(cls, views=True)
+        if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
+            return made
+        whole = self._derivation(cls, views=False)
+        return whole if whole.complete else made
+
+    def _derivation(self, cls: int, *, views: bool) -> Derivation:
+        regions = self.regions
+        region = regions.of(cls, views=views)
+        key = regions.shape(region)
         known = self._derived.get(key)
         if known is None:
-            known = self._derived[key] = derive(self.regions, cls, self.target, self._inputs())
-        values = [self.reading.origin.get(self.regions.start[c]) for c in region.leaves]
+            known = self._derived[key] = derive(regions, cls, self.target, self._inputs(), views=views)
+        names = [self._value(c) for c in region.leaves]
         where = tuple(
-            (letter, vs[0].name or "")
-            for letter, vs in zip(known.letters, values, strict=True)
-            if letter and vs
+            (letter, name) for letter, name in zip(known.letters, names, strict=True) if letter and name
         )
         return dataclasses.replace(known, where=where)
+
+    def _value(self, cls: int) -> str:
+        """The name of a class's value in the model, or else in the result."""
+        if cls in self.regions.start:
+            values = self.reading.origin.get(self.regions.start[cls])
+            return (values[0].name if values else None) or ""
+        made = self.values.get(cls)
+        return f"{made} of the result" if made else ""
 
     def false_rules(self) -> list[str]:
         """The rule of the first step that changes a value, for each derivation of a part of the graph that
