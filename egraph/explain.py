@@ -28,6 +28,7 @@ from .view import View
 #: A proof that takes more rounds over its rules than this is given up.
 _ROUNDS = 12
 _SHARED = 1_000_000_000  # payloads of leaves start here, clear of the model's
+_OF_SYMBOLS = frozenset({"dimsum", "dimplus"})  # facts of no term
 _BELOW, _BEYOND = -1_000_000_000, 1_000_000_000  # numbers of terms that are not the model's
 
 
@@ -112,7 +113,7 @@ def problem(regions: Regions, region: Region) -> Problem:
     sources = {row[0] for row in graph.facts.get("source", ())}
     moved = {regions.start[v.value] for v in region.views if v.above}  # computed from the leaf, not the other way
     held = [c for c in region.leaves if c in regions.start]
-    missing = {regions.start[c] for c in held} | (sources - set(cone.terms))
+    missing = {regions.start[c] for c in (*held, *region.sized)} | (sources - set(cone.terms))
     leaves = (cone.cut | missing) - set(cone.terms) - moved
     for term in sorted(leaves):
         name, args = regions.spelled(term)[0] if regions.spelled(term) else ("Input", (-1,))
@@ -124,18 +125,21 @@ def problem(regions: Regions, region: Region) -> Problem:
             small.rows["Input"].append((regions.start[cls], _SHARED + cls))
     kept = set(cone.terms) | leaves | moved
     for fact, rows in graph.facts.items():
-        small.facts[fact] = [r for r in rows if r[0] in kept]
+        small.facts[fact] = [r for r in rows if r[0] in kept or fact in _OF_SYMBOLS]
     stated = {term for term, _ in small.facts["fval"]}
-    for term in sorted(leaves - stated):  # what rules or facts derived below the cone
+    for term in sorted(leaves):  # what rules or facts derived below the cone
         number = frozen.number.get(frozen.values[term])
-        if number is not None:
+        if number is not None and term not in stated:
             small.state("fval", term, repr(number))
-    named = {c: regions.start[c] for c in held}
+        _true(small, frozen, frozen.values[term], term)
+    named = {c: regions.start[c] for c in (*held, *region.sized)}
     for view in region.views:
         _moved(small, regions, view, named)
     if region.lift is not None and not region.lift.above:
         named[region.root] = _moved(small, regions, region.lift, {region.lift.value: region.start, **named})
     start = named.get(region.root, region.start)
+    for at, row in enumerate(r for r in region.rows.values() if r.op == "Shape" and r.children[0] in named):
+        small.rows["Shape"].append((_BEYOND + _SHARED + at, named[row.children[0]], *row.attrs))  # sizes are facts
     extra = {op.name: op for r in regions.rules for op in r.terms()}
     goal = _goal(region, {**named, region.root: start}, {**graph.ops, **extra})
     return Problem(small, start, goal, {c: named[c] for c in region.leaves})
@@ -185,8 +189,16 @@ def _arguments(small: TermGraph, row: Row, ids: Mapping[int, int], regions: Regi
             yield small.vector(value) if sort == INTS else value
 
 
+def _true(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
+    """State what the e-graph proved of the elements of a class."""
+    for fact, classes in frozen.truths.items():
+        if cls in classes and (term,) not in small.facts[fact]:
+            small.state(fact, term)
+
+
 def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
-    """State type and dims of a class of which the model has no value."""
+    """State type, dims and more of a class of which the model has no value."""
+    _true(small, frozen, cls, term)
     if cls in frozen.dtype:
         small.state("dtype", term, frozen.dtype[cls])
     shape = frozen.shape(cls)

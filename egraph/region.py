@@ -36,7 +36,8 @@ class Region:
     """`root` and `leaves` are classes; `rows` the chosen terms between, `start` the original term they stand for.
 
     It is the root's, or with a `lift` that of which the root is another layout. A leaf holds an original value,
-    or is one in another layout; `views` are those of the leaves, or of terms that are layouts of leaves.
+    or is one in another layout; `views` are those of the leaves, or of terms that are layouts of leaves. Of the
+    classes `sized` the terms take the shape only.
     """
 
     root: int
@@ -45,6 +46,7 @@ class Region:
     leaves: tuple[int, ...]
     views: tuple[View, ...] = ()
     lift: View | None = None
+    sized: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +108,18 @@ class Regions:
                 if self._views is None:
                     self._views = Views(self.frozen, self.start)
                 found = self._views.of(cls)
-                self._viewed[cls] = next((v for v in found if v.value not in self._grown(v, cls)[1]), None)
+                self._viewed[cls] = next((v for v in found if v.value not in self._grown(v, cls).leaves), None)
         return self._viewed[cls]
 
     def _is_float(self, cls: int) -> bool:
         return self.frozen.dtype.get(cls) in _FLOATS
 
-    def _grown(
-        self, lift: View | None, cls: int, views: bool = True
-    ) -> tuple[dict[int, Row], dict[int, None], list[View]]:
-        """(rows, leaves, views) of the region of a class."""
+    def _grown(self, lift: View | None, cls: int, views: bool = True) -> Region:
+        """The region of a class, from its lift down."""
         rows: dict[int, Row] = {}
         leaves: dict[int, None] = {}
-        viewed: list[View] = []
+        sized: dict[int, None] = {}
+        viewed: dict[int, View] = {}  # value -> view
         above = lift if lift is not None and lift.above else None
         root = cls if above is None else above.value
         stack = [cls]
@@ -130,28 +131,29 @@ class Regions:
                 leaves[c] = None
                 continue
             view = self._view(c) if views and c not in (cls, root) else None
-            if view is not None and all(view.value != v.value for v in viewed) and view.value != root:
-                viewed.append(view)
+            if view is not None and view.value not in viewed and view.value != root:
+                viewed[view.value] = view
                 leaves[c if view.above else view.value] = None
                 continue
-            rows[c] = self.choice[c]
-            stack += reversed(rows[c].children)
+            row = rows[c] = self.choice[c]
+            if row.op == "Shape" and row.children[0] in self.start:
+                sized[row.children[0]] = None
+            else:
+                stack += reversed(row.children)
         if above is not None:
             rows = {**{r.cls: r for r in (*above.rows, *above.numbers)}, **rows}
-        for view in [*viewed, *([lift] if lift is not None else [])]:
+        for view in [*viewed.values(), *([lift] if lift is not None else [])]:
             leaves.update((c, None) for r in view.rows for c in r.children[1:] if c in self.start)
-        return rows, leaves, viewed
+        start = self.start.get(cls if lift is None else lift.value, -1)
+        return Region(root, start, rows, tuple(leaves), tuple(viewed.values()), lift,
+                      tuple(c for c in sized if c not in leaves))  # fmt: skip
 
     def _region(self, cls: int, views: bool) -> Region:
         known = self._regions.get((cls, views))
         if known is None:
             lift = self._view(cls) if views and cls not in self.start else None
-            rows, leaves, viewed = self._grown(lift, cls, views)
-            value = cls if lift is None else lift.value
-            root = value if lift is not None and lift.above else cls
-            seen = {v.cls: v for v in viewed}
-            known = Region(root, self.start[value], rows, tuple(leaves), tuple(seen.values()), lift)
-            if views and not seen and lift is None:
+            known = self._grown(lift, cls, views)
+            if views and not known.views and lift is None:
                 known = self._region(cls, False)
             self._regions[cls, views] = known
         return known
@@ -218,7 +220,7 @@ class Regions:
                 )
                 cls = number(self._class(self.graph.ops[name].out, t))
                 terms.append((cls, name, *((facts(self.frozen.values[t]),) if name == "Const" else inner)))
-        ends = {*region.leaves, *(self.frozen.values[t] for t in cone.cut)}
+        ends = {*region.leaves, *region.sized, *(self.frozen.values[t] for t in cone.cut)}
         views = tuple(
             (number(r.cls), r.op, tuple(map(number, r.children)), r.attrs)
             for v in (*region.views, *([region.lift] if region.lift else []))

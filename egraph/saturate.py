@@ -11,7 +11,7 @@ from typing import Any
 from .dtypes import NAMES
 from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
-from .graph import TermGraph
+from .graph import TRUTHS, TermGraph
 from .ops import Op
 from .rule import STAGES, VECTOR, Rule
 from .target import MS, Target
@@ -273,6 +273,9 @@ class Frozen:
         self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
         self.number = {
             number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows
+        }
+        self.truths = {
+            fact: {number("T", r.inputs[0]) for r in functions[relation].rows} for fact, relation in TRUTHS.items()
         }
         self._dims: dict[int, dict[int, int | str]] = {}
         for r in functions["dim"].rows:

@@ -169,6 +169,7 @@ class Explainer:
             if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGEST:
                 return None
             array = np.asarray(tensor.numpy())
-            return array if array.dtype.isbuiltin == 1 else None
+            # by name: an array read from a file has a type of its own, with its byte order
+            return None if array.dtype.kind == "V" else array.astype(array.dtype.name, copy=False)
 
         return Inputs(size, constant)

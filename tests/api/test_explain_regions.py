@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from onnx_egraph import Result, saturate_and_extract
 from onnx_egraph.egraph.explain import Derivation
@@ -53,3 +57,82 @@ def test_the_cheap_list_has_every_rule_of_the_chain(
         assert set(derived[f.node][1].rules) <= set(f.rules)
         if f.op == "RotaryEmbedding":
             assert not any(rule.startswith(("scores", "sdpa", "biased", "softmax", "onnx")) for rule in f.rules)
+
+
+def test_constants_have_their_own_numbers(decoder: Result) -> None:
+    """An array read from a file has a byte order, and is a builtin type to numpy no more."""
+    (explainer,) = decoder._explainers
+    constant = explainer._inputs().constant
+    known = [v.const_value for v in explainer.reading.payloads.values if v.const_value is not None]
+    payloads = [k for k, v in enumerate(explainer.reading.payloads.values) if v.const_value is not None]
+    assert known
+    for k, tensor in zip(payloads, known, strict=True):
+        found = constant(k)
+        assert found is not None
+        np.testing.assert_array_equal(found, tensor.numpy())
+
+
+def sinks() -> onnx.ModelProto:
+    """softmax(cat(q @ k^T + mask, sink))[:-1] @ v, where the mask is built for a past and new positions."""
+    def node(op: str, ins: list[str], out: str, **attributes: Any) -> onnx.NodeProto:
+        return helper.make_node(op, ins, [out], name=f"/{out}", **attributes)
+
+    def tensor(name: str, dims: list[str | int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+
+    nodes = [
+        node("Reshape", ["x", "heads"], "x4"), node("Transpose", ["x4"], "q", perm=[0, 2, 1, 3]),
+        node("Reshape", ["y", "heads"], "y4"), node("Transpose", ["y4"], "new", perm=[0, 2, 1, 3]),
+        node("Concat", ["past", "new"], "k", axis=2), node("Transpose", ["k"], "kt", perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "kt"], "qk"), node("Mul", ["qk", "scale"], "scaled"),
+        node("Add", ["scaled", "mask"], "scores"),
+        node("Shape", ["x"], "size"), node("Slice", ["size", "zero", "one"], "batch"),
+        node("Slice", ["size", "one", "two"], "seq"), node("Concat", ["batch", "four", "seq", "one"], "to", axis=0),
+        node("Expand", ["sink", "to"], "wide"), node("Concat", ["scores", "wide"], "all", axis=-1),
+        node("Softmax", ["all"], "soft", axis=-1), node("Slice", ["soft", "zero", "last", "last"], "weights"),
+        node("MatMul", ["weights", "k"], "out"), node("Transpose", ["out"], "back", perm=[0, 2, 1, 3]),
+        node("Reshape", ["back", "flat"], "z"),
+    ]  # fmt: skip
+    vectors = {"heads": [0, 0, 4, 16], "flat": [0, 0, 64], **{n: [k] for k, n in enumerate(["zero", "one", "two"])}}
+    vectors |= {"four": [4], "last": [-1]}
+    weights = [numpy_helper.from_array(np.asarray(v, np.int64), name) for name, v in vectors.items()]
+    weights.append(numpy_helper.from_array(np.asarray(0.25, np.float32), "scale"))
+    weights.append(numpy_helper.from_array(np.linspace(-1, 1, 4, dtype=np.float32).reshape(1, 4, 1, 1), "sink"))
+    flat, past = ["b", "s", 64], ["b", 4, "p", 16]
+    ins = [tensor("x", flat), tensor("y", flat), tensor("past", past), tensor("mask", ["b", 1, "s", "t"])]
+    graph = helper.make_graph(nodes, "main", ins, [tensor("z", flat)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_sizes_are_taken_from_values_outside_of_the_region() -> None:
+    """The result asks shapes of q and k for sizes; what q is computed from is in the chain all the same."""
+    result = saturate_and_extract(sinks())
+    (fused,) = result.report.fused
+    found = result.explain(fused.node)
+    assert found.complete
+    assert "sdpa-sink" in found.rules
+    assert not any(s.false for s in found.steps)
+
+
+def masked() -> onnx.ModelProto:
+    """softmax(where(hidden, -inf, q @ k^T)) @ v"""
+    model = sinks()
+    del model.graph.node[8:17]
+    minus = numpy_helper.from_array(np.asarray(-np.inf, np.float32), "minus")
+    model.graph.initializer.append(minus)
+    model.graph.input[3].type.tensor_type.elem_type = TensorProto.BOOL
+    at = [n.op_type for n in model.graph.node].index("Mul") + 1
+    model.graph.node.insert(at, helper.make_node("Where", ["mask", "minus", "scaled"], ["scores"], name="/scores"))
+    model.graph.node.insert(at + 1, helper.make_node("Softmax", ["scores"], ["weights"], name="/weights", axis=-1))
+    del model.graph.input[3].type.tensor_type.shape.dim[:2]
+    return model
+
+
+def test_a_chain_with_a_mask_is_not_called_false() -> None:
+    """Rules for masks assume that no row is hidden entirely; so do the numbers they are checked on."""
+    result = saturate_and_extract(masked())
+    (fused,) = result.report.fused
+    found = result.explain(fused.node)
+    assert found.complete
+    assert "mask-where" in found.rules
+    assert not any(s.false for s in found.steps)
