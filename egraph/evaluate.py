@@ -47,6 +47,12 @@ class Evaluation:
         for fact, stated in graph.facts.items():
             for term, *rest in stated:
                 self._facts.setdefault(term, {}).setdefault(fact, []).append(tuple(rest))
+        self._sizes: dict[int, int] = {}
+        self._sums: dict[int, tuple[tuple[int, ...], int]] = {}  # symbol -> symbols and a number, which add up to it
+        for d, *terms in graph.facts.get("dimsum", ()):
+            self._sums[d] = (tuple(terms), 0)
+        for d, term, number in graph.facts.get("dimplus", ()):
+            self._sums.setdefault(d, ((term,), number))
         self._vectors = {k: v for v, k in graph.vectors.items()}
         self.values: dict[int, Any] = {}
         self._leaves: dict[int, Array | None] = {}
@@ -94,8 +100,15 @@ class Evaluation:
             return None
 
     def _size(self, symbol: int) -> int:
-        given = self.inputs.size
-        return given(self._symbols[symbol]) if given is not None else _SYMBOLS[symbol % len(_SYMBOLS)]
+        """The size of a symbol: what the graph says it is the sum of, or else as given."""
+        if symbol not in self._sizes:
+            given = self.inputs.size
+            name = self._symbols[symbol]
+            self._sizes[symbol] = given(name) if given is not None else _SYMBOLS[symbol % len(_SYMBOLS)]
+            parts, more = self._sums.get(symbol, ((), 0))
+            if parts:  # a sum that leads back to its symbol meets the size given
+                self._sizes[symbol] = sum(self._size(part) for part in parts) + more
+        return self._sizes[symbol]
 
     def _dims(
         self, facts: Mapping[str, list[tuple[Any, ...]]], fact: str, count: int, first: int

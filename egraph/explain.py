@@ -131,6 +131,8 @@ def problem(regions: Regions, region: Region) -> Problem:
         number = frozen.number.get(frozen.values[term])
         if number is not None and term not in stated:
             small.state("fval", term, repr(number))
+        if (term,) not in {row[:1] for row in small.facts["len"]}:
+            _elements(small, frozen, frozen.values[term], term)
         _true(small, frozen, frozen.values[term], term)
     named = {c: regions.start[c] for c in (*held, *region.sized)}
     for view in region.views:
@@ -138,11 +140,28 @@ def problem(regions: Regions, region: Region) -> Problem:
     if region.lift is not None and not region.lift.above:
         named[region.root] = _moved(small, regions, region.lift, {region.lift.value: region.start, **named})
     start = named.get(region.root, region.start)
+    _merged(small, frozen)
     for at, row in enumerate(r for r in region.rows.values() if r.op == "Shape" and r.children[0] in named):
         small.rows["Shape"].append((_BEYOND + _SHARED + at, named[row.children[0]], *row.attrs))  # sizes are facts
     extra = {op.name: op for r in regions.rules for op in r.terms()}
     goal = _goal(region, {**named, region.root: start}, {**graph.ops, **extra})
     return Problem(small, start, goal, {c: named[c] for c in region.leaves})
+
+
+def _merged(small: TermGraph, frozen: Frozen) -> None:
+    """Call dimensions that the e-graph found to be equal by one name, or by their number."""
+    for kind in ("dim", "elem"):
+        stated, small.facts[f"{kind}-sym"] = small.facts[f"{kind}-sym"], []
+        for term, at, symbol in stated:
+            d = frozen.symbols.get(symbol, f"${symbol}")
+            fact, value = (f"{kind}-num", d) if isinstance(d, int) else (f"{kind}-sym", int(d[1:]))
+            small.state(fact, term, at, value)
+    for fact, places in (("source", [2]), ("dimsum", [0, 1, 2]), ("dimplus", [0, 1])):
+        stated, small.facts[fact] = small.facts[fact], []
+        for row in stated:
+            names = {i: frozen.symbols.get(row[i], f"${row[i]}") for i in places}
+            if not any(isinstance(d, int) for d in names.values()):
+                small.state(fact, *(int(str(names[i])[1:]) if i in names else v for i, v in enumerate(row)))
 
 
 def _moved(small: TermGraph, regions: Regions, view: View, named: dict[int, int]) -> int:
@@ -194,6 +213,17 @@ def _true(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
     for fact, classes in frozen.truths.items():
         if cls in classes and (term,) not in small.facts[fact]:
             small.state(fact, term)
+
+
+def _elements(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
+    """State the elements of a vector of sizes, or of one size, if all are known."""
+    elements, shape = frozen.elements.get(cls, {}), frozen.shape(cls)
+    size = shape[0] if shape else 1
+    if shape is None or len(shape) > 1 or not isinstance(size, int) or sorted(elements) != list(range(size)):
+        return
+    small.state("len", term, len(elements))
+    for at, d in elements.items():
+        small.state(*(("elem-num", term, at, d) if isinstance(d, int) else ("elem-sym", term, at, int(d[1:]))))
 
 
 def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:

@@ -267,6 +267,7 @@ class Frozen:
             r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows
         }
         known.update({r.output: egraph.value_to_i64(r.inputs[0]) for r in functions["DNum"].rows})
+        self.symbols = {egraph.value_to_i64(r.inputs[0]): known[r.output] for r in functions["DSym"].rows}
         self.dtype = {
             number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows
         }
@@ -281,6 +282,11 @@ class Frozen:
         for r in functions["dim"].rows:
             if r.output in known:
                 at = self._dims.setdefault(number("T", r.inputs[0]), {})
+                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
+        self.elements: dict[int, dict[int, int | str]] = {}
+        for r in functions["elem"].rows:
+            if r.output in known:
+                at = self.elements.setdefault(number("T", r.inputs[0]), {})
                 at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
         self.why: dict[int, set[int]] = {}
         for r in functions["why"].rows:

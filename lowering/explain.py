@@ -17,6 +17,7 @@ from ..egraph.region import Regions
 from ..egraph.rule import Rule
 from ..egraph.saturate import Engine, Frozen, Limits, Row
 from ..egraph.target import Target
+from ..egraph.view import LAYOUT
 from .emit import FUSED
 from .reader import Reading
 from .shapes import Shapes
@@ -63,6 +64,12 @@ class Explainer:
                 producer = value.producer()
                 names.update(n for n in (value.name, None if producer is None else producer.name) if n)
         return names
+
+    def names(self) -> set[str]:
+        """Names of the original nodes and values."""
+        values = [v for vs in self.reading.origin.values() for v in vs]
+        nodes = [n for v in values if (n := v.producer()) is not None]
+        return {name for name in (*(v.name for v in values), *(n.name for n in nodes)) if name}
 
     def derivation(self, cls: int) -> Derivation:
         """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
@@ -113,29 +120,47 @@ class Explainer:
 
         Only nodes that are still in the graph count. Saturates the graph once more.
         """
-        engine = Engine(self.rules, self.target)
+        engine = Engine(self.rules, self.target, present=self.reading.terms.rows)
         engine.load(self.reading.terms)
-        engine.saturate(self.limits)
+        saturation = engine.saturate(self.limits)
         frozen = engine.freeze()
         kept = {c for c, r in self.choice.items() if r in self.old}
-        live = {frozen.values[t] for t, c in self.frozen.values.items() if c in kept}
+        terms = self.frozen.values.items()
+        live = {frozen.values[t] for t, c in terms if c in kept}
+        inside = {frozen.values[t] for t, c in terms if c in kept and self._holds_fused(c)}
         nodes = {
             frozen.values[t]: name for t in reversed(list(self.reading.origin)) if (name := self._node(t))
         }
         lines: dict[str, None] = {}
+        if not saturation.complete:
+            lines[f"saturation stopped early ({saturation.stop}): with more, more may be fused"] = None
         dear = {
-            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live
+            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live - inside
         }
         for cls, op in sorted(dear.items()):
             lines[f"{nodes.get(cls, '?')}: {op} would be equal, but the graph costs less without it"] = None
-        live -= set(dear)
-        missed = near_misses(engine, frozen, live)
+        live -= {*dear, *inside}
+        missed = near_misses(engine, frozen, live, self._inner(frozen) - live, complete=saturation.complete)
         for miss in missed:
             made = FUSED.get(miss.makes, miss.makes)
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
-        for stop in stopped(engine, frozen, live, missed):
+        for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
             lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
         return list(lines)
+
+    def _holds_fused(self, cls: int) -> bool:
+        """The value is computed from a fused operator by moving axes only."""
+        row = self.choice[cls]
+        while row.op in LAYOUT and row.children[0] in self.choice:
+            row = self.choice[row.children[0]]
+        return row.op in FUSED
+
+    def _inner(self, frozen: Frozen) -> set[int]:
+        """Classes of the original values that new fused operators stand for, in another freeze of the e-graph."""
+        regions = self.regions
+        fused = {c for c, r in self.choice.items() if r.op in FUSED and r not in self.old}
+        terms = {t for c in fused for t in regions.cone(regions.of(c)).terms if t in self.frozen.values}
+        return {frozen.values[t] for t in terms}
 
     def _node(self, term: int) -> str:
         """The node of the model that computes a term, or its value where nodes have no names."""

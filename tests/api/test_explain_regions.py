@@ -10,10 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnx_egraph import Result, saturate_and_extract
+from onnx_egraph import Limits, Result, saturate_and_extract
 from onnx_egraph.egraph.explain import Derivation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx"
+EXPORTS = Path(__file__).parents[1] / "models" / "exports"
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +137,54 @@ def test_a_chain_with_a_mask_is_not_called_false() -> None:
     assert found.complete
     assert "mask-where" in found.rules
     assert not any(s.false for s in found.steps)
+
+
+# ------------------------------------------------------------------------------------------------ near misses
+
+
+def test_what_lies_inside_a_fused_node_is_no_near_miss(decoder: Result) -> None:
+    assert decoder.near_misses() == []
+
+
+def clamped() -> onnx.ModelProto:
+    """softmax(relu(q @ k^T)) @ v"""
+    model = masked()
+    (where,) = (n for n in model.graph.node if n.op_type == "Where")
+    where.CopyFrom(helper.make_node("Relu", ["scaled"], ["scores"], name="/scores"))
+    del model.graph.input[3]
+    return model
+
+
+def test_a_rule_that_makes_a_marker_has_fused_nothing() -> None:
+    lines = saturate_and_extract(clamped()).near_misses()
+    assert [line.split(",")[0] for line in lines] == [
+        "/scaled: got as far as Biased", "/weights: got as far as SafeSoftmax"
+    ]  # fmt: skip
+
+
+def test_a_larger_operator_of_the_target_says_what_it_wants() -> None:
+    """On CUDA a decode step is one operator, for float16 and one position; this one has neither."""
+    result = saturate_and_extract(EXPORTS / "qwen3_past_ts_sdpa.onnx", target="cuda")
+    lines = result.near_misses()
+    assert lines
+    for line in lines:
+        assert "gqa-decode" in line
+        assert "needs dim(x, -3) = 1 and the target runs MsGQA on the element type of x: x is float32[" in line
+    assert saturate_and_extract(EXPORTS / "qwen3_past_ts_sdpa.onnx").near_misses() == [], "the CPU has none"
+
+
+def test_a_kept_name_is_known_and_another_is_not(decoder: Result) -> None:
+    kept = [n for n in decoder.model.graph if n.op_type == "MatMul"]  # type: ignore[union-attr]
+    assert decoder.knows(kept[0].name or "")
+    assert decoder.knows(decoder.report.fused[0].node)
+    assert not decoder.knows("nosuch")
+
+
+def test_a_stopped_saturation_says_so_first() -> None:
+    limits = Limits(iterations=2)
+    lines = saturate_and_extract(masked(), limits=limits).near_misses()
+    assert lines[0] == "saturation stopped early (iteration limit 2): with more, more may be fused"
+    assert not any("got as far as" in line for line in lines)
+    whole = saturate_and_extract(masked())
+    assert whole.report.fused
+    assert not any("stopped early" in line for line in whole.near_misses())
