@@ -166,14 +166,11 @@ def explain(
             strict=strict,
             progress=progress,
         )
-        progress("looking for near misses")
-        result.near_misses()
-        progress("replaying the rules")
         found = None if node is None else result.find(node)
-        if node is not None and not found and not any(node in m for m in result.report.missed):
-            raise ModelError(
-                f"nothing fused is, or took in, a node or value named {node!r}; it was kept, or does not exist"
-            )
+        if node is not None and not found and not result.knows(node):
+            raise ModelError(f"neither the model nor the result has a node or value named {node!r}")
+        result.near_misses(progress)
+        progress("replaying the rules")
         lines = list(explanation(result.report, found, node, result.explain))
     for line in lines:
         typer.echo(line)

@@ -87,10 +87,23 @@ class Result:
         texts = {} if report is None else {Path(report): self.report.to_json()}
         save(self._ir, path, texts, self._sides)
 
-    def near_misses(self) -> list[str]:
+    def knows(self, name: str) -> bool:
+        """Whether a node or value of the model, or of the result, is named so."""
+        if any(name in explainer.names() for explainer in self._explainers):
+            return True
+        graphs = list(self._ir.graphs())
+        nodes = [node for graph in graphs for node in graph]
+        values = {v.name for g in graphs for v in (*g.inputs, *g.initializers.values())}
+        return name in values or any(name == n.name or name in {v.name for v in n.outputs} for n in nodes)
+
+    def near_misses(self, progress: Progress | None = None) -> list[str]:
         """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more."""
         if not self.report.missed:
-            self.report.missed += [line for explainer in self._explainers for line in explainer.misses()]
+            last = {e.reading.graph: e for e in self._explainers}  # of several passes over a graph
+            for graph, explainer in last.items():
+                if progress is not None:
+                    progress(f"looking for near misses in {graph.name or 'the graph'}")
+                self.report.missed += explainer.misses()
         return self.report.missed
 
 
@@ -299,6 +312,7 @@ class _Run:
             if r.op not in FUSED and r.op not in extra:
                 continue
             for n in written.nodes.get(c, ()):
+                explainer.values.setdefault(c, n.outputs[0].name or "")
                 explainer.nodes[n.name or ""] = c
                 graph = explainer.reading.graph.name or ""
                 spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type

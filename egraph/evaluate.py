@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,12 @@ class Evaluation:
         for fact, stated in graph.facts.items():
             for term, *rest in stated:
                 self._facts.setdefault(term, {}).setdefault(fact, []).append(tuple(rest))
+        self._sizes: dict[int, int] = {}
+        self._sums: dict[int, tuple[tuple[int, ...], int]] = {}  # symbol -> symbols and a number, which add up to it
+        for d, *terms in graph.facts.get("dimsum", ()):
+            self._sums[d] = (tuple(terms), 0)
+        for d, term, number in graph.facts.get("dimplus", ()):
+            self._sums.setdefault(d, ((term,), number))
         self._vectors = {k: v for v, k in graph.vectors.items()}
         self.values: dict[int, Any] = {}
         self._leaves: dict[int, Array | None] = {}
@@ -94,8 +100,15 @@ class Evaluation:
             return None
 
     def _size(self, symbol: int) -> int:
-        given = self.inputs.size
-        return given(self._symbols[symbol]) if given is not None else _SYMBOLS[symbol % len(_SYMBOLS)]
+        """The size of a symbol: what the graph says it is the sum of, or else as given."""
+        if symbol not in self._sizes:
+            given = self.inputs.size
+            name = self._symbols[symbol]
+            self._sizes[symbol] = given(name) if given is not None else _SYMBOLS[symbol % len(_SYMBOLS)]
+            parts, more = self._sums.get(symbol, ((), 0))
+            if parts:  # a sum that leads back to its symbol meets the size given
+                self._sizes[symbol] = sum(self._size(part) for part in parts) + more
+        return self._sizes[symbol]
 
     def _dims(
         self, facts: Mapping[str, list[tuple[Any, ...]]], fact: str, count: int, first: int
@@ -114,7 +127,7 @@ class Evaluation:
 
     def _leaf(self, term: int) -> Array | None:
         """Random numbers of the term's type and shape: normal, 0 or 1, True or False; its elements where
-        known.
+        known, and such as the facts of masks allow.
         """
         facts = self._facts.get(term, {})
         if "rank" not in facts or "dtype" not in facts:
@@ -130,8 +143,8 @@ class Evaluation:
         if "fval" in facts:
             return np.full(dims, float(facts["fval"][0][0]), dtype)
         if np.dtype(dtype).kind in "iub":
-            return self._random.integers(0, 2, dims).astype(dtype)
-        return self._random.standard_normal(dims).astype(dtype)
+            return _allowed(self._random.integers(0, 2, dims).astype(dtype), facts)
+        return _allowed(self._random.standard_normal(dims).astype(dtype), facts)
 
     def check(self, frozen: Frozen, tolerance: float) -> tuple[int, float, Row | None]:
         """(e-nodes compared, largest relative difference, an e-node that differs from its class or None).
@@ -178,6 +191,21 @@ class Evaluation:
         return self._apply(self.ops[row.op], operands)
 
 
+def _allowed(array: Array, facts: Collection[str]) -> Array:
+    """Random numbers as those facts say that the elements are."""
+    if "lowest" in facts:
+        return np.full_like(array, -np.inf)
+    if "always" in facts or (array.dtype == bool and array.ndim and array.shape[-1] == 1 and "rows" in facts):
+        return np.ones_like(array)
+    if "positive" in facts:
+        array = np.abs(array)
+    if array.ndim and array.shape[-1] and "zeros" in facts:
+        array[..., 0] = 0
+    if array.ndim and array.shape[-1] > 1 and array.dtype == bool:  # a mask that hides a whole row is a case of its own
+        array[..., 1] = ~array[..., 0]
+    return array
+
+
 def _known(rows: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
     """A leaf whose value is given: it decides for the leaves that are equal to it."""
     return len(rows) > 1 and any(name in _GIVEN for name, _ in rows)
@@ -196,7 +224,8 @@ def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:
         return 0.0, bool(np.array_equal(a, b))
     finite = np.isfinite(a) & np.isfinite(b)
     scale = float(np.max(np.abs(a), initial=0.0, where=finite))
-    apart = float(np.max(np.abs(a.astype(np.float64) - b), initial=0.0, where=finite))
+    with np.errstate(invalid="ignore"):  # of infinities, which are compared apart
+        apart = float(np.max(np.abs(a.astype(np.float64) - b), initial=0.0, where=finite))
     alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=True))
     bound = tolerance * 8 * eps(str(a.dtype)) * max(a.shape, default=1) ** 0.5 * scale
     return (apart / scale if scale else apart), alike and apart <= bound

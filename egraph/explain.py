@@ -8,7 +8,9 @@ of the e-graph are evaluated on random inputs and compared within their classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import UnsoundMerge
@@ -19,12 +21,15 @@ from .notation import Notation
 from .ops import DIM, INTS, LIST, NODE, TENSOR, Op
 from .region import Region, Regions
 from .rule import Rule
-from .saturate import Engine, Frozen
+from .saturate import Engine, Frozen, Row
 from .target import Target
+from .view import View
 
 #: A proof that takes more rounds over its rules than this is given up.
 _ROUNDS = 12
 _SHARED = 1_000_000_000  # payloads of leaves start here, clear of the model's
+_OF_SYMBOLS = frozenset({"dimsum", "dimplus"})  # facts of no term
+_BELOW, _BEYOND = -1_000_000_000, 1_000_000_000  # numbers of terms that are not the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,8 @@ class Step:
     """One rule: the term it matched and the equal one it made. `compared` e-nodes had equal values after it.
 
     `error` is the largest difference among them, relative to the largest element of its value; `false` says
-    which e-node has another value than its class, or is empty.
+    which e-node has another value than its class, or is empty. Both terms are empty where the rule states
+    something else than a new term.
     """
 
     rule: str
@@ -48,7 +54,8 @@ class Step:
 class Derivation:
     """The original term, the steps, the chosen term.
 
-    `complete` is False when the rules that matched do not lead from the one to the other by themselves.
+    `complete` is False when the rules that matched do not lead from the one to the other by themselves: `tried`
+    are those, and `steps` holds none but false ones.
     `letters` are those of the region's leaves, in order ("" for a number); `where` says which values of a
     model they are.
     """
@@ -59,6 +66,7 @@ class Derivation:
     complete: bool
     letters: tuple[str, ...] = ()
     where: tuple[tuple[str, str], ...] = ()
+    tried: tuple[str, ...] = ()
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -69,10 +77,14 @@ class Derivation:
         lines = [f"  {self.original}"]
         for s in self.steps:
             lines.append(f"  = by {s.rule} ({s.law})")
-            lines.append(f"      {s.before}  ->  {s.after}")
+            if s.before:
+                lines.append(f"      {s.before}  ->  {s.after}")
             agree = f"{s.compared} terms compared, relative difference {s.error:.1g}"
             lines.append(f"      FALSE: {s.false}" if s.false else f"      {agree}")
-        lines.append(f"  = {self.result}" if self.complete else f"  (not derived again: {self.result})")
+        if self.complete:
+            lines.append(f"  = {self.result}")
+        else:
+            lines.append(f"  = {self.result}, but not by these rules alone: {', '.join(self.tried) or 'none matched'}")
         if self.where:
             lines.append(f"  where {', '.join(f'{letter} is {value}' for letter, value in self.where)}")
         return "\n".join(lines)
@@ -99,33 +111,141 @@ def problem(regions: Regions, region: Region) -> Problem:
         for name, args in spelled:
             small.rows[name].append((term, *args))
     sources = {row[0] for row in graph.facts.get("source", ())}
-    missing = {regions.start[c] for c in region.leaves} | (sources - set(cone.terms))
-    leaves = (cone.cut | missing) - set(cone.terms)
+    moved = {regions.start[v.value] for v in region.views if v.above}  # computed from the leaf, not the other way
+    held = [c for c in region.leaves if c in regions.start]
+    missing = {regions.start[c] for c in (*held, *region.sized)} | (sources - set(cone.terms))
+    leaves = (cone.cut | missing) - set(cone.terms) - moved
     for term in sorted(leaves):
         name, args = regions.spelled(term)[0] if regions.spelled(term) else ("Input", (-1,))
         if name in ("Const", "Ints", "Int0", "FConst", "Absent"):
             small.rows[name].append((term, *args))
         small.rows["Input"].append((term, _SHARED + frozen.values[term]))
-    for cls in region.leaves:  # computed beside the cone, and a leaf all the same
+    for cls in held:  # computed beside the cone, and a leaf all the same
         if regions.start[cls] in cone.terms and cls != region.root:
             small.rows["Input"].append((regions.start[cls], _SHARED + cls))
-    kept = set(cone.terms) | leaves
+    kept = set(cone.terms) | leaves | moved
     for fact, rows in graph.facts.items():
-        small.facts[fact] = [r for r in rows if r[0] in kept]
+        small.facts[fact] = [r for r in rows if r[0] in kept or fact in _OF_SYMBOLS]
     stated = {term for term, _ in small.facts["fval"]}
-    for term in sorted(leaves - stated):  # what rules or facts derived below the cone
+    for term in sorted(leaves):  # what rules or facts derived below the cone
         number = frozen.number.get(frozen.values[term])
-        if number is not None:
+        if number is not None and term not in stated:
             small.state("fval", term, repr(number))
-    inner = {c: regions.start[c] for c in region.leaves}
+        if (term,) not in {row[:1] for row in small.facts["len"]}:
+            _elements(small, frozen, frozen.values[term], term)
+        _true(small, frozen, frozen.values[term], term)
+    named = {c: regions.start[c] for c in (*held, *region.sized)}
+    for view in region.views:
+        _moved(small, regions, view, named)
+    if region.lift is not None and not region.lift.above:
+        named[region.root] = _moved(small, regions, region.lift, {region.lift.value: region.start, **named})
+    start = named.get(region.root, region.start)
+    _merged(small, frozen)
+    for at, row in enumerate(r for r in region.rows.values() if r.op == "Shape" and r.children[0] in named):
+        small.rows["Shape"].append((_BEYOND + _SHARED + at, named[row.children[0]], *row.attrs))  # sizes are facts
     extra = {op.name: op for r in regions.rules for op in r.terms()}
-    return Problem(small, region.start, _goal(region, inner, {**graph.ops, **extra}), inner)
+    goal = _goal(region, {**named, region.root: start}, {**graph.ops, **extra})
+    return Problem(small, start, goal, {c: named[c] for c in region.leaves})
+
+
+def _merged(small: TermGraph, frozen: Frozen) -> None:
+    """Call dimensions that the e-graph found to be equal by one name, or by their number."""
+    for kind in ("dim", "elem"):
+        stated, small.facts[f"{kind}-sym"] = small.facts[f"{kind}-sym"], []
+        for term, at, symbol in stated:
+            d = frozen.symbols.get(symbol, f"${symbol}")
+            fact, value = (f"{kind}-num", d) if isinstance(d, int) else (f"{kind}-sym", int(d[1:]))
+            small.state(fact, term, at, value)
+    for fact, places in (("source", [2]), ("dimsum", [0, 1, 2]), ("dimplus", [0, 1])):
+        stated, small.facts[fact] = small.facts[fact], []
+        for row in stated:
+            names = {i: frozen.symbols.get(row[i], f"${row[i]}") for i in places}
+            if not any(isinstance(d, int) for d in names.values()):
+                small.state(fact, *(int(str(names[i])[1:]) if i in names else v for i, v in enumerate(row)))
+
+
+def _moved(small: TermGraph, regions: Regions, view: View, named: dict[int, int]) -> int:
+    """State a view; `named` gets the numbers of the classes it names. Returns the number of its outermost term.
+
+    Numbers lie beside those of the model, and those of operands are lower.
+    """
+    first = _BELOW if view.above else _BEYOND
+    ids = dict(named)
+    numbers = itertools.count(first + sum(len(rows) for rows in small.rows.values()))
+
+    def new(cls: int) -> int:
+        ids[cls] = next(numbers)
+        return ids[cls]
+
+    for row in view.numbers:
+        small.rows["Ints"].append((new(row.cls), small.vector(row.attrs[0])))
+    if view.above:
+        ids.pop(view.cls, None)
+        small.rows["Input"].append((new(view.cls), _SHARED + view.cls))
+        named[view.cls] = ids[view.cls]
+        _known(small, regions.frozen, view.cls, ids[view.cls])
+    else:
+        ids[view.value] = named.get(view.value, regions.start[view.value])
+    for row in reversed(view.rows):
+        top = regions.start[row.cls] if view.above and row.cls == view.value else new(row.cls)
+        ids[row.cls] = top
+        small.rows[row.op].append((top, *_arguments(small, row, ids, regions)))
+        if top not in regions.frozen.values:
+            _known(small, regions.frozen, row.cls, top)
+    if not view.above:
+        named[view.cls] = ids[view.cls]
+    return ids[view.rows[0].cls]
+
+
+def _arguments(small: TermGraph, row: Row, ids: Mapping[int, int], regions: Regions) -> Iterator[int]:
+    children, attrs = iter(row.children), iter(row.attrs)
+    for sort in small.ops[row.op].sorts:
+        if sort == TENSOR:
+            cls = next(children)
+            yield ids[cls] if cls in ids else regions.start[cls]
+        else:
+            value = next(attrs)
+            yield small.vector(value) if sort == INTS else value
+
+
+def _true(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
+    """State what the e-graph proved of the elements of a class."""
+    for fact, classes in frozen.truths.items():
+        if cls in classes and (term,) not in small.facts[fact]:
+            small.state(fact, term)
+
+
+def _elements(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
+    """State the elements of a vector of sizes, or of one size, if all are known."""
+    elements, shape = frozen.elements.get(cls, {}), frozen.shape(cls)
+    size = shape[0] if shape else 1
+    if shape is None or len(shape) > 1 or not isinstance(size, int) or sorted(elements) != list(range(size)):
+        return
+    small.state("len", term, len(elements))
+    for at, d in elements.items():
+        small.state(*(("elem-num", term, at, d) if isinstance(d, int) else ("elem-sym", term, at, int(d[1:]))))
+
+
+def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
+    """State type, dims and more of a class of which the model has no value."""
+    _true(small, frozen, cls, term)
+    if cls in frozen.dtype:
+        small.state("dtype", term, frozen.dtype[cls])
+    shape = frozen.shape(cls)
+    if shape is None:
+        return
+    small.state("rank", term, len(shape))
+    for at, d in enumerate(shape):
+        if isinstance(d, int):
+            small.state("dim-num", term, at - len(shape), d)
+        elif d is not None:
+            small.state("dim-sym", term, at - len(shape), int(d[1:]))
 
 
 def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
     """The chosen term as egglog facts that hold when it equals the start."""
     facts: list[str] = []
-    named = {c: f"(V {t})" for c, t in leaves.items()} | {region.root: f"(V {region.start})"}
+    named = {c: f"(V {t})" for c, t in leaves.items()}
 
     def operand(cls: int) -> str:
         return named.get(cls, f"c{cls}")
@@ -201,41 +321,56 @@ class Replay:
         return chain
 
 
-def derive(regions: Regions, cls: int, target: Target | None, inputs: Inputs) -> Derivation:
-    """How the class of a chosen fused operator came to hold it.
+def derive(
+    regions: Regions, cls: int, target: Target | None, inputs: Inputs, *, views: bool = True
+) -> Derivation:
+    """How the class of a chosen fused operator came to hold it; `views` as in `Regions.of`.
 
     Runs the rules that matched in its region; if those do not suffice, all that matched anywhere. The
-    e-graph's other equalities among leaves are taken as given. Raises UnsoundMerge if a rule contradicts the
-    facts.
+    e-graph's other equalities among leaves are taken as given. Raises UnsoundMerge if the facts contradict each
+    other before any rule.
     """
-    region = regions.of(cls)
+    region = regions.of(cls, views=views)
     posed = problem(regions, region)
     everywhere = regions.ordered({k for ks in regions.frozen.why.values() for k in ks})
-    for numbers in (regions.candidates(region), everywhere):  # few rules make a small e-graph
+    for numbers in dict.fromkeys([regions.candidates(region), everywhere]):  # few rules make a small e-graph
         replay = Replay([regions.rules[k] for k in numbers], target, posed)
-        chain = replay.search()
+        try:
+            chain = replay.search()
+        except UnsoundMerge:
+            break  # a rule is false, and the steps show which
         if chain is not None:
-            return _checked(regions, region, replay, replay.shortest(chain), inputs, complete=True)
-    return _checked(regions, region, replay, range(len(replay.rules)), inputs, complete=False)
+            return _checked(regions, region, replay, replay.shortest(chain), inputs)
+    return _failed(regions, region, target, inputs)
+
+
+def _failed(regions: Regions, region: Region, target: Target | None, inputs: Inputs) -> Derivation:
+    """The two ends of a chain that is not found, and those of its steps that are false."""
+    rules = [regions.rules[k] for k in regions.candidates(region)]
+    replay = Replay(rules, target, problem(regions, region))
+    found = _checked(regions, region, replay, range(len(rules)), inputs)
+    false = tuple(s for s in found.steps if s.false)
+    return dataclasses.replace(found, steps=false, complete=False, tried=tuple(r.name for r in rules))
 
 
 def _checked(
-    regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: Inputs, *, complete: bool
+    regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: Inputs
 ) -> Derivation:
-    """Run the chain once more, with numbers and words."""
+    """Run the chain once more, with numbers and words, up to the first step that a fact contradicts."""
     posed, engine = replay.posed, replay.engine
     evaluation = Evaluation(posed.graph, engine.extra_ops, inputs)
     letters = _letters(posed)
     steps: list[Step] = []
     frozen = engine.freeze()
     original = _notation(frozen, letters, engine).text(frozen.values[posed.start])
-    tolerance = 0.0
+    tolerance, complete = 0.0, True
     for k in chain:
         rule = replay.rules[k]
         try:
-            engine.step(k)
+            if not engine.step(k):
+                continue
         except UnsoundMerge as error:
-            steps.append(Step(rule.name, rule.law, "?", "?", 0, 0.0, str(error)))
+            steps.append(Step(rule.name, rule.law, "", "", 0, 0.0, str(error)))
             complete = False
             break
         frozen = engine.freeze()
@@ -248,7 +383,7 @@ def _checked(
         )
     names = {c: letters[t] for c, t in posed.leaves.items() if t in letters}
     printed = Notation(regions.frozen, names, {op.name: op for r in regions.rules for op in r.terms()})
-    for row in region.rows.values():
+    for row in (*region.rows.values(), *(r for v in region.views if not v.above for r in v.rows)):
         printed.prefer(row)
     return Derivation(original, tuple(steps), printed.row(region.rows[region.root]), complete,
                       tuple(names.get(c, "") for c in posed.leaves))  # fmt: skip
@@ -293,7 +428,7 @@ def _matched(frozen: Frozen, notation: Notation, rule: Rule, number: int) -> tup
         size, row = min(left, key=lambda p: p[0])
         made = min((p for p in right if p[1] is not row), key=lambda p: p[0], default=None)
         found.append((size, notation.row(row), notation.row(made[1]) if made else notation.text(cls)))
-    return min(found)[1:] if found else ("?", "?")
+    return min(found)[1:] if found else ("", "")
 
 
 __all__ = ["Derivation", "Problem", "Step", "derive", "problem"]

@@ -6,8 +6,9 @@ Built by the reader, and by the rule checker from samples. Every term gets an in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
@@ -141,15 +142,18 @@ class TermGraph:
         return [f"(relation {relation} ({' '.join(columns)}))", f'(input {relation} "{path}")']
 
 
+#: What may be true of all elements of a tensor: fact -> its relation in the e-graph.
+TRUTHS: Mapping[str, str] = MappingProxyType({
+    "visible": "visible", "always": "all-true", "lowest": "lowest", "rows": "row-true", "positive": "no-negative",
+    "zeros": "has-zero",
+})  # fmt: skip
 #: fact -> (columns, what it states); a, b, c, d are the columns.
 FACT_ACTIONS: dict[str, tuple[list[str], str]] = {
     "dtype": (["i64", "i64"], "(set (dtype (V a)) b)"),
     "rank": (["i64", "i64"], "(set (rank (V a)) b)"),
     "len": (["i64", "i64"], "(set (len (V a)) b)"),
     "fval": (["i64", "f64"], "(set (fval (V a)) b)"),
-    "visible": (["i64"], "(visible (V a))"),
-    "always": (["i64"], "(all-true (V a))"),
-    "lowest": (["i64"], "(lowest (V a))"),
+    **{fact: (["i64"], f"({relation} (V a))") for fact, relation in TRUTHS.items()},
     "dimsum": (["i64", "i64", "i64"], "(dimsum (DSym a) (DSym b) (DSym c))"),
     "dimplus": (["i64", "i64", "i64"], "(dimplus (DSym a) (DSym b) c)"),
     "const": (["i64"], "(const (V a))"),

@@ -16,13 +16,17 @@ from .dtypes import NAMES
 from .ops import FLOAT, INT, OPS, TENSOR, Op
 from .rule import Guard, Rule, Sides, flatten, named
 from .saturate import Engine, Frozen
+from .view import LAYOUT
 
 #: Stages whose rules make fused operators.
 FUSING = ("fuse", "target")
 #: Markers that many graphs hold without any fused operator in sight.
 _COMMON = frozenset({"Wide", "RSqrt", "DimT", "Scores", "RepeatKV", "Cell", "Stack"})
+#: Terms between a marker and what is fused from it, at most.
+_LAYOUTS = 3
 _NONE = Op("", (), None)
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_OPERATOR = re.compile(r'\(supported "(\w+)"')
 _RELATIONS = frozenset({"const", "doubled", "irange", "source", "sized", "supported"})
 
 
@@ -43,48 +47,101 @@ class Miss:
         return f"{self.rule} ({self.law}) needs {self.needs}: {self.found}"
 
 
-def near_misses(engine: Engine, frozen: Frozen, live: Collection[int]) -> list[Miss]:
+def near_misses(
+    engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True
+) -> list[Miss]:
     """What almost matched at the classes `live`, one miss per class and rule, in a fixed order.
 
-    `frozen` is the e-graph of `engine` before this call, which adds relations to it but no terms and no
-    equalities.
+    At the classes `inner` something is fused already: there only rules that would take in several stages count,
+    and such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of
+    `engine` before this call, which adds relations to it but no terms and no equalities. Without `complete` the
+    e-graph is one whose saturation was stopped, and a rule may not have run where all its guards hold.
     """
     engine.run("(ruleset nearmiss)")
-    tried: dict[str, tuple[int, Sides, Guard, list[tuple[str, str]]]] = {}
-    late: set[str] = set()  # dropped more than the one guard
+    present = {r.op for r in frozen.rows}
+    known = {op for op, _ in engine.target.legal} if engine.target is not None else None
+    tried: dict[str, _Try] = {}
+    whole: dict[str, int] = {}
     for number, rule in enumerate(engine.rules):
         for s, sides in enumerate(rule.sides):
-            if not _makes_progress(rule, sides):
+            terms = {t.op for t in sides.lhs.subterms() if t.op is not None}
+            if not _makes_progress(rule, sides) or not present.issuperset(op.name for op in terms):
                 continue
-            for g, guard in enumerate(sides.when):
-                text = _without(sides, g, rule.variables)
-                if text is None:
-                    continue
-                facts, root, columns, alone = text
-                relation = f"miss-{number}-{s}-{g}"
-                sorts = " ".join(["T", *(sort for _, sort in columns)])
-                names = " ".join([root, *(name for name, _ in columns)])
-                engine.run(f"(relation {relation} ({sorts}))")
-                engine.run(f"(rule ({facts}) (({relation} {names})) :ruleset nearmiss)")
-                tried[relation] = (number, sides, guard, columns)
-                if not alone:
-                    late.add(relation)
+            asked = [g for g, guard in enumerate(sides.when) if _OPERATOR.match(guard.text)]
+            if known is not None and any(_operator(sides.when[g]) not in known for g in asked):
+                continue  # the target has no such operator for any type
+            wide = rule.stage == "target" and len({op.name for op in terms if op.marker}) > 1
+            wanted = [[g] for g in range(len(sides.when))]
+            wanted += [[g, a] for a in asked for g in range(len(sides.when)) if wide and g != a]
+            for n, dropped in enumerate(wanted):
+                relation = f"miss-{number}-{s}-{n}"
+                declared = _declare(engine, relation, rule, sides, dropped)
+                if declared is not None:
+                    tried[relation] = _Try(number, sides, [sides.when[g] for g in dropped], *declared, wide)
+            if not complete:
+                relation = f"full-{number}-{s}"
+                if _declare(engine, relation, rule, sides, []) is not None:
+                    whole[relation] = number
     engine.run("(run nearmiss 1)")
     functions = engine.egraph.freeze().functions
-    fired = {c: {m for k in by for m in engine.rules[k].roots()[1]} for c, by in frozen.why.items()}
+    matched = {
+        (frozen.class_of(row.inputs[0]), number) for r, number in whole.items() for row in functions[r].rows
+    }
+    made = [_products(rule) for rule in engine.rules]
+    fired = {c: {m for k in by for m in made[k]} for c, by in frozen.why.items()}
     found: dict[tuple[int, int], Miss] = {}
-    for relation in sorted(tried, key=lambda r: r in late):
-        number, sides, guard, columns = tried[relation]
-        rule = engine.rules[number]
-        for row in sorted((_read(engine, frozen, columns, r) for r in functions[relation].rows), key=repr):
+    for relation in sorted(tried, key=lambda r: (not tried[r].alone, len(tried[r].guards))):
+        t = tried[relation]
+        rule = engine.rules[t.number]
+        runs = [_operator(g) for g in t.sides.when if _operator(g)]
+        makes = runs[0] if runs else t.sides.rhs.op.name if t.sides.rhs.op is not None else ""
+        for row in sorted((_read(engine, frozen, t.columns, r) for r in functions[relation].rows), key=repr):
             cls, values = row
-            makes = sides.rhs.op.name if sides.rhs.op is not None else ""
-            if cls not in live or (cls, number) in found or makes in fired.get(cls, ()):
+            key = (cls, t.number)
+            if key in found or key in matched or makes in fired.get(cls, ()):
                 continue
-            found[cls, number] = Miss(
-                cls, rule.name, rule.law, makes, _called(guard.says), _found(frozen, columns, values)
-            )
+            if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
+                needs = " and ".join(_called(g.says) for g in t.guards)
+                said = _found(frozen, t.columns, values)
+                found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
     return [found[key] for key in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A law without some guards; `alone` if nothing else had to go, `wide` if it takes in several stages."""
+
+    number: int
+    sides: Sides
+    guards: list[Guard]
+    columns: list[tuple[str, str]]
+    alone: bool
+    wide: bool
+
+
+def _declare(
+    engine: Engine, relation: str, rule: Rule, sides: Sides, dropped: Sequence[int]
+) -> tuple[list[tuple[str, str]], bool] | None:
+    """Have a relation record where a law matches without some guards; (its columns, did nothing else go)."""
+    text = _without(sides, dropped, rule.variables)
+    if text is None:
+        return None
+    facts, root, columns, alone = text
+    sorts = " ".join(["T", *(sort for _, sort in columns)])
+    names = " ".join([root, *(name for name, _ in columns)])
+    engine.run(f"(relation {relation} ({sorts}))")
+    engine.run(f"(rule ({facts}) (({relation} {names})) :ruleset nearmiss)")
+    return columns, alone
+
+
+def _products(rule: Rule) -> frozenset[str]:
+    """What a rule makes: operators of the target, or else the outermost terms."""
+    return rule.asks() or rule.roots()[1]
+
+
+def _operator(guard: Guard) -> str:
+    found = _OPERATOR.match(guard.text)
+    return found[1] if found else ""
 
 
 def _makes_progress(rule: Rule, sides: Sides) -> bool:
@@ -96,12 +153,12 @@ def _makes_progress(rule: Rule, sides: Sides) -> bool:
 
 
 def _without(
-    s: Sides, dropped: int, sorts: Mapping[str, str]
+    s: Sides, dropped: Sequence[int], sorts: Mapping[str, str]
 ) -> tuple[str, str, list[tuple[str, str]], bool] | None:
-    """(the facts of a law without one guard, its root, the variables that guard used, is it the only one to
+    """(the facts of a law without some guards, its root, the variables those used, are they the only ones to
     go).
 
-    Guards and arithmetic that need a variable which only the dropped guard binds go as well. None if the left
+    Guards and arithmetic that need a variable which only a dropped guard binds go as well. None if the left
     side is a bare variable, which would match everything.
     """
     atoms, sums, root, names = flatten(s.lhs)
@@ -109,7 +166,7 @@ def _without(
         return None
     bound = set(_WORD.findall(" ".join(atoms)))
     facts = list(atoms)
-    waiting = [*(named(g.text, names) for i, g in enumerate(s.when) if i != dropped), *sums]
+    waiting = [*(named(g.text, names) for i, g in enumerate(s.when) if i not in dropped), *sums]
     progress = True
     while progress:
         progress, later = False, list[str]()
@@ -122,8 +179,8 @@ def _without(
             else:
                 later.append(fact)
         waiting = later
-    guard = s.when[dropped]
-    columns = [(n, sorts[n]) for n in sorted(guard.uses & bound) if sorts.get(n) in (TENSOR, INT, FLOAT)]
+    used = frozenset[str]().union(*(s.when[g].uses for g in dropped))
+    columns = [(n, sorts[n]) for n in sorted(used & bound) if sorts.get(n) in (TENSOR, INT, FLOAT)]
     return " ".join(facts), root, columns, not waiting
 
 
@@ -214,7 +271,8 @@ class Stop:
 def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Sequence[Miss]) -> list[Stop]:
     """Where, among the classes `live`, a pattern reached a stage marker that no rule took any further.
 
-    Markers which a rule of `missed` would have taken are explained by it.
+    Markers which a rule of `missed` would have taken are explained by it. A rule that makes another marker has
+    not fused anything yet, and what is fused may be in another layout.
     """
     told = {m.rule for m in missed}
     takers: dict[str, list[Rule]] = {}
@@ -225,12 +283,39 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
                 takers.setdefault(marker, []).append(rule)
     used = {c for r in frozen.rows if OPS.get(r.op, _NONE).marker for c in r.children if c != r.cls}
     rows = {(r.cls, r.op) for r in frozen.rows if r.op in takers and r.op not in _COMMON}
-    fused = {c for c, by in frozen.why.items() for k in by if engine.rules[k].stage in FUSING}
+    fusing = {k for k, rule in enumerate(engine.rules) if rule.stage in FUSING and rule.asks()}
+    fused = {c for c, by in frozen.why.items() if by & fusing}
+    moved = [r for r in frozen.rows if r.op in LAYOUT]
+    for _ in range(_LAYOUTS):
+        fused |= {r.cls for r in moved if r.children[0] in fused} | {r.children[0] for r in moved if r.cls in fused}
     untold = {m for m, rules in takers.items() if not any(r.name in told for r in rules)}
+    users: dict[int, set[int]] = {}
+    for r in frozen.rows:
+        for c in r.children:
+            users.setdefault(c, set()).add(r.cls)
+    numbers = {rule.name: k for k, rule in enumerate(engine.rules)}
+
+    def led(cls: int, marker: str) -> bool:
+        """Whether a rule that takes the marker and fuses matched a little above."""
+        by = {numbers[r.name] for r in takers[marker]} & fusing
+        level = {cls}
+        for _ in range(_LAYOUTS):
+            level = set[int]().union(*(users.get(c, ()) for c in level))
+            if any(by & frozen.why.get(c, set()) for c in level):
+                return True
+        return False
+
+    stops = [
+        (cls, marker)
+        for cls, marker in sorted(rows)
+        if marker in untold and cls in live and cls not in used and cls not in fused and not led(cls, marker)
+    ]
+    at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
+    further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
     return [
         Stop(cls, marker, tuple(f"{r.name} ({r.law})" for r in takers[marker]))
-        for cls, marker in sorted(rows)
-        if marker in untold and cls in live and cls not in used and cls not in fused
+        for cls, marker in stops
+        if (cls, marker) not in further
     ]
 
 

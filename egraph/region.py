@@ -3,7 +3,8 @@ between.
 
 A region is a chosen class that holds an original value, with the chosen terms under it down to the next
 classes that hold one: its leaves. Its cone is the original computation of the same class down to the same
-leaves.
+leaves. A class that is an original value in another layout counts as one that holds it (`view.py`): it has a
+region of its own, and others end there.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from .graph import TermGraph
 from .ops import LIST, NODE, TENSOR
 from .rule import STAGES, Rule
 from .saturate import Frozen, Row
+from .view import LAYOUT, View, Views
 
 #: A cone is cut after this many terms; what lies below becomes a leaf.
 CONE_LIMIT = 500
@@ -23,20 +26,27 @@ CONE_LIMIT = 500
 _REACH = 4
 _LEAVES = frozenset({"Input", "Const", "Ints", "Int0", "FConst", "Absent", "Nil"})
 _OPAQUE = frozenset({"Op1", "OpN"})
+_FLOATS = frozenset({FLOAT32, FLOAT16, FLOAT64, BFLOAT16})
 
 Term = tuple[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`root` and `leaves` are classes; `rows` the chosen terms between; `start` the original term of the
-    root.
+    """`root` and `leaves` are classes; `rows` the chosen terms between, `start` the original term they stand for.
+
+    It is the root's, or with a `lift` that of which the root is another layout. A leaf holds an original value,
+    or is one in another layout; `views` are those of the leaves, or of terms that are layouts of leaves. Of the
+    classes `sized` the terms take the shape only.
     """
 
     root: int
     start: int
     rows: Mapping[int, Row]
     leaves: tuple[int, ...]
+    views: tuple[View, ...] = ()
+    lift: View | None = None
+    sized: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,50 +77,100 @@ class Regions:
                 self._users.setdefault(child, []).append(c)
         self._readings = [_heads(r) for r in rules]
         self._wanted = [frozenset[str]().union(*(takes for takes, _ in readings)) for readings in self._readings]
-        self._regions: dict[int, Region] = {}
-        self._by: dict[int, tuple[int, ...]] = {}
+        self._views: Views | None = None
+        self._viewed: dict[int, View | None] = {}
+        self._regions: dict[tuple[int, bool], Region] = {}
+        self._by: dict[tuple[object, ...], tuple[int, ...]] = {}
 
-    def of(self, cls: int) -> Region:
-        """The region a chosen class is in: the first above it when it serves several."""
+    def of(self, cls: int, *, views: bool = True) -> Region:
+        """The region a chosen class is in: the first above it when it serves several.
+
+        Without `views`, regions begin and end at classes that hold an original value only.
+        """
         seen, level = {cls}, [cls]
         while level:
-            roots = sorted(c for c in level if c in self.start)
+            roots = sorted(c for c in level if c in self.start or (views and self._view(c) is not None))
             if roots:
-                return self._region(roots[0])
+                return self._region(roots[0], views)
             level = sorted({u for c in level for u in self._users.get(c, ())} - seen)
             seen.update(level)
         raise ValueError(f"class {cls} is not part of the chosen graph")
 
-    def _region(self, root: int) -> Region:
-        known = self._regions.get(root)
+    def _view(self, cls: int) -> View | None:
+        """The original value that a chosen class without one is another layout of; None if there is none.
+
+        Terms that only move axes have no view: they belong to what takes them.
+        """
+        if cls not in self._viewed:
+            self._viewed[cls] = None
+            row = self.choice.get(cls)
+            if row is not None and cls not in self.start and row.op not in LAYOUT | _LEAVES and self._is_float(cls):
+                if self._views is None:
+                    self._views = Views(self.frozen, self.start)
+                found = self._views.of(cls)
+                self._viewed[cls] = next((v for v in found if v.value not in self._grown(v, cls).leaves), None)
+        return self._viewed[cls]
+
+    def _is_float(self, cls: int) -> bool:
+        return self.frozen.dtype.get(cls) in _FLOATS
+
+    def _grown(self, lift: View | None, cls: int, views: bool = True) -> Region:
+        """The region of a class, from its lift down."""
+        rows: dict[int, Row] = {}
+        leaves: dict[int, None] = {}
+        sized: dict[int, None] = {}
+        viewed: dict[int, View] = {}  # value -> view
+        above = lift if lift is not None and lift.above else None
+        root = cls if above is None else above.value
+        stack = [cls]
+        while stack:
+            c = stack.pop()
+            if c in rows or c in leaves:
+                continue
+            if c != cls and c in self.start:
+                leaves[c] = None
+                continue
+            view = self._view(c) if views and c not in (cls, root) else None
+            if view is not None and view.value not in viewed and view.value != root:
+                viewed[view.value] = view
+                leaves[c if view.above else view.value] = None
+                continue
+            row = rows[c] = self.choice[c]
+            if row.op == "Shape" and row.children[0] in self.start:
+                sized[row.children[0]] = None
+            else:
+                stack += reversed(row.children)
+        if above is not None:
+            rows = {**{r.cls: r for r in (*above.rows, *above.numbers)}, **rows}
+        for view in [*viewed.values(), *([lift] if lift is not None else [])]:
+            leaves.update((c, None) for r in view.rows for c in r.children[1:] if c in self.start)
+        start = self.start.get(cls if lift is None else lift.value, -1)
+        return Region(root, start, rows, tuple(leaves), tuple(viewed.values()), lift,
+                      tuple(c for c in sized if c not in leaves))  # fmt: skip
+
+    def _region(self, cls: int, views: bool) -> Region:
+        known = self._regions.get((cls, views))
         if known is None:
-            rows: dict[int, Row] = {}
-            leaves: dict[int, None] = {}
-            stack = [root]
-            while stack:
-                c = stack.pop()
-                if c in rows:
-                    continue
-                if c != root and c in self.start:
-                    leaves[c] = None
-                    continue
-                rows[c] = self.choice[c]
-                stack += reversed(rows[c].children)
-            known = self._regions[root] = Region(root, self.start[root], rows, tuple(leaves))
+            lift = self._view(cls) if views and cls not in self.start else None
+            known = self._grown(lift, cls, views)
+            if views and not known.views and lift is None:
+                known = self._region(cls, False)
+            self._regions[cls, views] = known
         return known
 
     def cone(self, region: Region) -> Cone:
         """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of
         them.
         """
-        leaves, terms, cut = set(region.leaves), dict[int, list[Term]](), set[int]()
+        ends = dict.fromkeys([*(c for c in region.leaves if c in self.start), *(v.value for v in region.views)])
+        terms, cut = dict[int, list[Term]](), set[int]()
         level, seen = [region.start], {region.start}
         while level:
             below: list[int] = []
             for term in level:
                 spelled = self.spelled(term)
                 opaque = not spelled or any(self._is_opaque(t) for t in spelled)
-                inner = term == region.start or self.frozen.values.get(term) not in leaves
+                inner = term == region.start or self.frozen.values.get(term) not in ends
                 if opaque or not inner or len(terms) >= CONE_LIMIT:
                     cut.add(term)
                     continue
@@ -128,7 +188,7 @@ class Regions:
                     seen.update(children)
             level = below
         reached = {self.frozen.values.get(t) for t in (*terms, *cut)}
-        for leaf in region.leaves:
+        for leaf in ends:
             if leaf not in reached:
                 self._connect(self.start[leaf], terms, cut)
         lists = {t for t in cut if t not in self.frozen.values}
@@ -160,10 +220,16 @@ class Regions:
                 )
                 cls = number(self._class(self.graph.ops[name].out, t))
                 terms.append((cls, name, *((facts(self.frozen.values[t]),) if name == "Const" else inner)))
-        ends = {*region.leaves, *(self.frozen.values[t] for t in cone.cut)}
+        ends = {*region.leaves, *region.sized, *(self.frozen.values[t] for t in cone.cut)}
+        views = tuple(
+            (number(r.cls), r.op, tuple(map(number, r.children)), r.attrs)
+            for v in (*region.views, *([region.lift] if region.lift else []))
+            for r in (*v.rows, *v.numbers)
+        )
         return (
             chosen,
             tuple(terms),
+            views,
             tuple(sorted(((number(c), facts(c)) for c in ends), key=lambda e: e[0])),
         )
 
@@ -232,15 +298,20 @@ class Regions:
 
         They matched in a class of either, and made terms that were chosen or that another of them takes.
         """
-        known = self._by.get(region.root)
+        key = (region.root, tuple(region.rows), region.leaves)
+        known = self._by.get(key)
         if known is None:
             cone = self.cone(region)
             classes = {self.frozen.values[t] for t in cone.terms if t in self.frozen.values} | set(
                 region.rows
             )
             matched = {k for c in classes for k in self.frozen.why.get(c, ())}
+            moved = {c for v in region.views for c in v.classes} - classes
+            matched |= {
+                k for c in moved for k in self.frozen.why.get(c, ()) if self.rules[k].stage == "normal"
+            }
             ends = {r.op for r in region.rows.values()}
-            known = self._by[region.root] = self.ordered(self._least(self._relevant(matched, ends)))
+            known = self._by[key] = self.ordered(self._least(self._relevant(matched, ends)))
         return known
 
     def _least(self, numbers: set[int]) -> set[int]:

@@ -96,6 +96,11 @@ class Rule:
 
         return replace(self, sides=tuple(filter(can_match, self.sides)))
 
+    def asks(self) -> frozenset[str]:
+        """The operators of a target that the law asks for, and those that its text does: what it fuses into."""
+        texts = [self.egglog, *(g.text for s in self.sides for g in s.when)]
+        return frozenset(found[1] for text in texts for found in re.finditer(_SUPPORTED, text))
+
     def terms(self) -> set[Op]:
         """Terms used that are not in the built-in table."""
         ops = {e.op for s in self.sides for t in (s.lhs, s.rhs) for e in t.subterms()}

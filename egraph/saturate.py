@@ -11,7 +11,7 @@ from typing import Any
 from .dtypes import NAMES
 from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
-from .graph import TermGraph
+from .graph import TRUTHS, TermGraph
 from .ops import Op
 from .rule import STAGES, VECTOR, Rule
 from .target import MS, Target
@@ -267,6 +267,7 @@ class Frozen:
             r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows
         }
         known.update({r.output: egraph.value_to_i64(r.inputs[0]) for r in functions["DNum"].rows})
+        self.symbols = {egraph.value_to_i64(r.inputs[0]): known[r.output] for r in functions["DSym"].rows}
         self.dtype = {
             number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows
         }
@@ -274,10 +275,18 @@ class Frozen:
         self.number = {
             number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows
         }
+        self.truths = {
+            fact: {number("T", r.inputs[0]) for r in functions[relation].rows} for fact, relation in TRUTHS.items()
+        }
         self._dims: dict[int, dict[int, int | str]] = {}
         for r in functions["dim"].rows:
             if r.output in known:
                 at = self._dims.setdefault(number("T", r.inputs[0]), {})
+                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
+        self.elements: dict[int, dict[int, int | str]] = {}
+        for r in functions["elem"].rows:
+            if r.output in known:
+                at = self.elements.setdefault(number("T", r.inputs[0]), {})
                 at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
         self.why: dict[int, set[int]] = {}
         for r in functions["why"].rows:

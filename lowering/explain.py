@@ -16,6 +16,7 @@ from ..egraph.region import Regions
 from ..egraph.rule import Rule
 from ..egraph.saturate import Engine, Frozen, Limits, Row
 from ..egraph.target import Target
+from ..egraph.view import LAYOUT
 from .emit import FUSED
 from .reader import Reading
 from .shapes import Shapes
@@ -28,7 +29,7 @@ _SIZES = (2, 3, 5, 4, 7, 6)
 
 @dataclass(slots=True)
 class Explainer:
-    """`nodes` says which class each new node of the written graph prints."""
+    """`nodes` says which class each new node of the written graph prints, `values` what a class is called there."""
 
     reading: Reading
     shapes: Shapes
@@ -39,6 +40,7 @@ class Explainer:
     limits: Limits
     old: set[Row]
     nodes: dict[str, int] = field(default_factory=dict)
+    values: dict[int, str] = field(default_factory=dict)
     _regions: Regions | None = None
     _derived: dict[object, Derivation] = field(default_factory=dict)
 
@@ -63,22 +65,42 @@ class Explainer:
                 names.update(n for n in (value.name, None if producer is None else producer.name) if n)
         return names
 
+    def names(self) -> set[str]:
+        """Names of the original nodes and values."""
+        values = [v for vs in self.reading.origin.values() for v in vs]
+        nodes = [n for v in values if (n := v.producer()) is not None]
+        return {name for name in (*(v.name for v in values), *(n.name for n in nodes)) if name}
+
     def derivation(self, cls: int) -> Derivation:
         """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
         work.
         """
-        region = self.regions.of(cls)
-        key = self.regions.shape(region)
+        made = self._derivation(cls, views=True)
+        if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
+            return made
+        whole = self._derivation(cls, views=False)
+        return whole if whole.complete else made
+
+    def _derivation(self, cls: int, *, views: bool) -> Derivation:
+        regions = self.regions
+        region = regions.of(cls, views=views)
+        key = regions.shape(region)
         known = self._derived.get(key)
         if known is None:
-            known = self._derived[key] = derive(self.regions, cls, self.target, self._inputs())
-        values = [self.reading.origin.get(self.regions.start[c]) for c in region.leaves]
+            known = self._derived[key] = derive(regions, cls, self.target, self._inputs(), views=views)
+        names = [self._value(c) for c in region.leaves]
         where = tuple(
-            (letter, vs[0].name or "")
-            for letter, vs in zip(known.letters, values, strict=True)
-            if letter and vs
+            (letter, name) for letter, name in zip(known.letters, names, strict=True) if letter and name
         )
         return dataclasses.replace(known, where=where)
+
+    def _value(self, cls: int) -> str:
+        """The name of a class's value in the model, or else in the result."""
+        if cls in self.regions.start:
+            values = self.reading.origin.get(self.regions.start[cls])
+            return (values[0].name if values else None) or ""
+        made = self.values.get(cls)
+        return f"{made} of the result" if made else ""
 
     def false_rules(self) -> list[str]:
         """The rule of the first step that changes a value, for each derivation of a part of the graph that
@@ -98,29 +120,47 @@ class Explainer:
 
         Only nodes that are still in the graph count. Saturates the graph once more.
         """
-        engine = Engine(self.rules, self.target)
+        engine = Engine(self.rules, self.target, present=self.reading.terms.rows)
         engine.load(self.reading.terms)
-        engine.saturate(self.limits)
+        saturation = engine.saturate(self.limits)
         frozen = engine.freeze()
         kept = {c for c, r in self.choice.items() if r in self.old}
-        live = {frozen.values[t] for t, c in self.frozen.values.items() if c in kept}
+        terms = self.frozen.values.items()
+        live = {frozen.values[t] for t, c in terms if c in kept}
+        inside = {frozen.values[t] for t, c in terms if c in kept and self._holds_fused(c)}
         nodes = {
             frozen.values[t]: name for t in reversed(list(self.reading.origin)) if (name := self._node(t))
         }
         lines: dict[str, None] = {}
+        if not saturation.complete:
+            lines[f"saturation stopped early ({saturation.stop}): with more, more may be fused"] = None
         dear = {
-            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live
+            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live - inside
         }
         for cls, op in sorted(dear.items()):
             lines[f"{nodes.get(cls, '?')}: {op} would be equal, but the graph costs less without it"] = None
-        live -= set(dear)
-        missed = near_misses(engine, frozen, live)
+        live -= {*dear, *inside}
+        missed = near_misses(engine, frozen, live, self._inner(frozen) - live, complete=saturation.complete)
         for miss in missed:
             made = FUSED.get(miss.makes, miss.makes)
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
-        for stop in stopped(engine, frozen, live, missed):
+        for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
             lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
         return list(lines)
+
+    def _holds_fused(self, cls: int) -> bool:
+        """The value is computed from a fused operator by moving axes only."""
+        row = self.choice[cls]
+        while row.op in LAYOUT and row.children[0] in self.choice:
+            row = self.choice[row.children[0]]
+        return row.op in FUSED
+
+    def _inner(self, frozen: Frozen) -> set[int]:
+        """Classes of the original values that new fused operators stand for, in another freeze of the e-graph."""
+        regions = self.regions
+        fused = {c for c, r in self.choice.items() if r.op in FUSED and r not in self.old}
+        terms = {t for c in fused for t in regions.cone(regions.of(c)).terms if t in self.frozen.values}
+        return {frozen.values[t] for t in terms}
 
     def _node(self, term: int) -> str:
         """The node of the model that computes a term, or its value where nodes have no names."""
@@ -154,6 +194,7 @@ class Explainer:
             if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _LARGEST:
                 return None
             array = elements(tensor)
-            return array if array.dtype.isbuiltin == 1 else None
+            # by name: an array read from a file has a type of its own, with its byte order
+            return None if array.dtype.kind == "V" else array.astype(array.dtype.name, copy=False)
 
         return Inputs(size, constant)

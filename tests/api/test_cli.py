@@ -53,8 +53,12 @@ class FakeResult:
         if report is not None:
             report.write_text(self.report.to_json(), encoding="utf-8")
 
-    def near_misses(self) -> list[str]:
+    def near_misses(self, progress: Callable[[str], None]) -> list[str]:
+        progress("looking for near misses in main")
         return self.report.missed
+
+    def knows(self, name: str) -> bool:
+        return name in ("/layers.1/Mul", "/kept")
 
     def find(self, name: str) -> list[str]:
         return [f.node for f in self.report.fused if name in (f.node, f.node.replace("Add", "took-in"))]
@@ -282,7 +286,13 @@ def test_explain_an_unknown_node(library: Library, model: Path) -> None:
     done = run("explain", model, "--node", "nowhere", "-q")
     assert done.exit_code == 1
     assert done.stdout == ""
-    assert done.stderr.startswith("error: nothing fused is, or took in, a node or value named 'nowhere'")
+    assert done.stderr.startswith("error: neither the model nor the result has a node or value named 'nowhere'")
+
+
+def test_explain_a_node_that_is_kept(library: Library, model: Path) -> None:
+    done = run("explain", model, "--node", "/kept", "-q")
+    assert done.exit_code == 0
+    assert done.stdout == "no rule fuses anything at /kept, and none comes near to it\n"
 
 
 def test_explain_says_why_nothing_changed() -> None:

@@ -264,4 +264,6 @@ def test_an_unknown_term_in_text_names_the_rule() -> None:
 
 def test_a_derivation_prints_what_it_is() -> None:
     empty = Derivation("x", (), "y", complete=False)
-    assert empty.text() == "  x\n  (not derived again: y)"
+    assert empty.text() == "  x\n  = y, but not by these rules alone: none matched"
+    tried = Derivation("x", (), "y", complete=False, tried=("a", "b"))
+    assert tried.text().endswith("= y, but not by these rules alone: a, b")
