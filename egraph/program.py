@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
@@ -72,26 +72,27 @@ class Program:
     def _exclude_cycles(self, members: list[int]) -> None:
         """If a class of a subset is active, some class of the subset is derived from outside of it.
 
-        These rows for all subsets exclude exactly the cyclic choices. A big component has them for pairs and
-        triples only, as cuts, and a level per class does the rest: an operand's level is lower.
+        These rows for all subsets exclude exactly the cyclic choices. A big component has them for cycles of two
+        and three classes only, as cuts, and a level per class does the rest: an operand's level is lower.
         """
+        own = set(members)
+        inside = {cls: sorted(self.uses[cls].keys() & own) for cls in members}
         full = len(members) <= _DENSE_SCC
-        for size in range(2, len(members) + 1 if full else 4):
-            for subset in itertools.combinations(members, size):
-                stuck: dict[int, list[Option]] = {}
-                free: list[Option] = []
-                for option in itertools.chain.from_iterable(self.part.options[cls] for cls in subset):
-                    inner = stuck.setdefault(option.cls, [])
-                    (free if option.children.isdisjoint(subset) else inner).append(option)
-                for cls, options in stuck.items():
-                    others = [option for option in free if option.cls != cls]
-                    self._row([*self._sum(options), *self._sum(others, -1.0)], -math.inf, 0.0)
+        for subset in _subsets(members) if full else _short_cycles(inside):
+            stuck: dict[int, list[Option]] = {}
+            free: list[Option] = []
+            for option in itertools.chain.from_iterable(self.part.options[cls] for cls in subset):
+                inner = stuck.setdefault(option.cls, [])
+                (free if option.children.isdisjoint(subset) else inner).append(option)
+            for cls, options in stuck.items():
+                others = [option for option in free if option.cls != cls]
+                self._row([*self._sum(options), *self._sum(others, -1.0)], -math.inf, 0.0)
         if full:
             return
         span = float(len(members))
         level = {cls: self._column(span - 1.0) for cls in members}
-        for cls, child in itertools.permutations(members, 2):
-            if child in self.uses[cls]:
+        for cls, children in inside.items():
+            for child in children:
                 below = self._sum(self.uses[cls][child], -span)
                 self._row([(level[cls], 1.0), (level[child], -1.0), *below], 1.0 - span, math.inf)
 
@@ -213,3 +214,21 @@ class Program:
             return None, bound, message
         picked = {o.cls: o for o, value in zip(self.options, result.x, strict=False) if value > 0.5}
         return self.part.active(picked), bound, message
+
+
+def _subsets(members: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for size in range(2, len(members) + 1):
+        yield from itertools.combinations(members, size)
+
+
+def _short_cycles(uses: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:
+    """The sets of two and of three classes that use each other in a circle."""
+    found: dict[tuple[int, ...], None] = {}
+    for a, children in uses.items():
+        for b in children:
+            if a in uses[b]:
+                found[tuple(sorted((a, b)))] = None
+            for c in uses[b]:
+                if c != a and a in uses[c]:
+                    found[tuple(sorted((a, b, c)))] = None
+    return list(found)

@@ -12,6 +12,7 @@ from onnx_egraph.egraph import extract as extract_module
 from onnx_egraph.egraph import program as program_module
 from onnx_egraph.egraph.errors import ExtractionError
 from onnx_egraph.egraph.extract import ENode, Extraction, extract
+from onnx_egraph.egraph.problem import components, prune
 
 Key = tuple[int, int, int]
 
@@ -185,6 +186,17 @@ def test_dense_cycles_are_solved_to_the_optimum(size: int, groups: int) -> None:
     assert acyclic(nodes, result.choice)
     assert (result.method, result.gap) == ("ilp", 0.0)
     assert result.cost <= extract(nodes, roots, exact=False).cost
+
+
+def test_a_long_cycle_needs_rows_in_proportion() -> None:
+    """Values that can each be had from either neighbour: one strongly connected component of all of them."""
+    count, rng = 300, random.Random(0)
+    nodes = [ENode(i, ((i + step) % count,), rng.randint(1, 9)) for i in range(count) for step in (1, -1)]
+    nodes += [ENode(i, (), rng.randint(20, 60)) for i in range(0, count, 3)]
+    nodes += [ENode(i, ((i + 7) % count, (i + 31) % count), rng.randint(1, 9)) for i in range(0, count, 2)]
+    [part] = components(prune(nodes, list(range(0, count, 5))))
+    assert len(part.large) == 1
+    assert len(program_module.Program(part).low) < 20 * len(nodes)  # all triples would be four million
 
 
 def test_sharing_beats_tree_cost() -> None:
