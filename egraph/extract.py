@@ -21,6 +21,8 @@ __all__ = ["ENode", "Extraction", "extract"]
 
 # Branchings after which a component is left to HiGHS, whose calls take as long as some hundred of them.
 _SEARCH_LIMIT = 1000
+# A whole choice that turns out to have a cycle costs as much time as so many branchings.
+_CYCLE = 20
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,12 @@ def _search(part: Problem, best: Choice, limit: int) -> Choice | None:
     """The lightest choice, by depth-first branch and bound from a known one; None at the limit."""
     least = {cls: min(option.weight for option in part.options[cls]) for cls in part.roots}
     lightest = weigh(best)
-    cyclic = any(part.cyclic(cls) for cls in part.options)
+    knotted = [cls for cls in part.options if part.cyclic(cls)]  # elsewhere no choice can have a cycle
+
+    def acyclic(choice: Choice) -> bool:
+        chosen = [cls for cls in knotted if cls in choice]
+        return postorder(chosen, lambda cls: [c for c in choice[cls].children if part.scc[c] == part.scc[cls]])[1]
+
     stack: list[tuple[Choice, list[int], int]] = [({}, sorted(part.roots), sum(least.values()))]
     while stack:
         choice, pending, weight = stack.pop()
@@ -174,6 +181,8 @@ def _search(part: Problem, best: Choice, limit: int) -> Choice | None:
             choice[cls] = first
             pending.extend(sorted(first.children))
             weight += first.weight - least.get(cls, 0)
-        if weight < lightest and not (cyclic and part.active(choice) is None):
+        if weight < lightest and acyclic(choice):
             best, lightest = choice, weight
+        elif weight < lightest:
+            limit -= _CYCLE  # a component full of cheap cycles is the solver's
     return best
