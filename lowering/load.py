@@ -18,7 +18,7 @@ from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 
 from ..egraph.errors import ModelError
 from . import wellformed
-from .shapes import graphs_of
+from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
@@ -47,26 +47,29 @@ def load(source: Source) -> Loaded:
     training information.
     """
     if isinstance(source, onnx.ModelProto):
-        return _prepared(_deserialize(source, "the ModelProto"), "proto")
+        model = _deserialize(source, "the ModelProto")
+        return _prepared(model, "proto", _check_external(model))
     if isinstance(source, ir.Model):
-        return _prepared(_cloned(source), "ir")
+        model = _cloned(source)
+        return _prepared(model, "ir", _check_external(model))
     if not isinstance(source, str | os.PathLike):
         kind = type(source).__name__
         raise ModelError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not an object of type {kind}")
     with _naming(source):
-        return _prepared(parsed(source), "path")
+        model, sides = _found(Path(source))
+        return _prepared(model, "path", sides)
 
 
 def parsed(source: str | os.PathLike[str]) -> ir.Model:
     """The model of a file as it stands there, its weights found. Raises ModelError, as `load` does."""
-    path = Path(source)
     with _naming(source):
-        model = _deserialize(_parsed(path), str(path))
-        for tensor, _ in external(model):
-            tensor.base_dir = str(path.absolute().parent)
-        # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
-        _check_external(model, (path.parent.resolve(), path.resolve().parent))
-    return model
+        return _found(Path(source))[0]
+
+
+def _found(path: Path) -> tuple[ir.Model, frozenset[Path]]:
+    model = _deserialize(_parsed(path), str(path))
+    # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
+    return model, _check_external(model, path.absolute().parent, (path.parent.resolve(), path.resolve().parent))
 
 
 @contextmanager
@@ -79,11 +82,8 @@ def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
         raise error if path in str(error) else ModelError(f"{path}: {error}") from error
 
 
-def _prepared(model: ir.Model, kind: str) -> Loaded:
+def _prepared(model: ir.Model, kind: str, sides: frozenset[Path]) -> Loaded:
     _opset(model)
-    if kind != "path":
-        _check_external(model, ())
-    sides = frozenset(side_file(tensor) for tensor, _ in external(model))
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
     _check_graph(model)
@@ -223,13 +223,17 @@ def _opset(model: ir.Model) -> int:
     return int(opset)
 
 
-def _check_external(model: ir.Model, folders: tuple[Path, ...]) -> None:
-    """Each side file is there, is long enough and lies in the model's folder, as far as that is known (`folders`).
+def _check_external(
+    model: ir.Model, home: Path | None = None, folders: tuple[Path, ...] = ()
+) -> frozenset[Path]:  # fmt: skip
+    """The side files: each is there, is long enough and lies in the model's `folders`, as far as those are known.
 
-    Tensors get an absolute folder: the process may go elsewhere before the model is saved.
+    Tensors get an absolute folder, `home` if there is one: the process may go elsewhere before the model is saved.
     """
     sizes: dict[Path, int] = {}
     for tensor, replace in external(model):
+        if home is not None:
+            tensor.base_dir = str(home)
         name, location = tensor.name, str(tensor.location)
         if os.path.isabs(location) or ".." in Path(location).parts or "\0" in location or not location:
             raise ModelError(
@@ -251,6 +255,7 @@ def _check_external(model: ir.Model, folders: tuple[Path, ...]) -> None:
             replace(moved(tensor, path.resolve().name, str(path.resolve().parent)))
         elif not os.path.isabs(tensor.base_dir):
             replace(moved(tensor, location, os.path.abspath(tensor.base_dir)))
+    return frozenset(path.resolve() for path in sizes)
 
 
 def _length(path: Path, tensor: str | None) -> int:
@@ -314,12 +319,26 @@ def _inline(model: ir.Model) -> None:
 
 
 def _sort(model: ir.Model) -> None:
+    if not model.functions and _in_order(model.graph):
+        return
     try:
         TopologicalSortPass()(model)
     except Exception as error:
         raise ModelError(
             f"the graph has a cycle through {_on_cycle(model)}; ONNX graphs are acyclic"
         ) from error
+
+
+def _in_order(graph: ir.Graph) -> bool:
+    """Whether each node comes after those it uses, as exporters write them; not asked of graphs with bodies."""
+    before: set[ir.Node] = set()
+    for node in graph:
+        if any(p is not None and p not in before for v in node.inputs if v is not None for p in (v.producer(),)):
+            return False
+        if any(a.type in GRAPH_TYPES for a in node.attributes.values()):
+            return False
+        before.add(node)
+    return True
 
 
 def _on_cycle(model: ir.Model) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 import onnx
 import onnx_ir as ir
@@ -181,20 +180,26 @@ def _misfit(body: onnx.GraphProto, inputs: int, outputs: int, least: int) -> str
     return ""
 
 
-@contextmanager
-def understanding(node: ir.Node) -> Iterator[None]:
+class understanding:
     """What the code that knows an operator raises on a node becomes a ModelError naming the node.
 
     A definition says how many operands there are, of what kind; what they must be to each other, and all about
     operators without a definition, only that code knows.
     """
-    try:
-        yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-        raise ModelError(
-            f"node {node.name!r} ({node.op_type}): operands or attributes are not what the operator takes ({reason})"
-        ) from error
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: ir.Node) -> None:
+        self._node = node
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
+            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+            what = f"node {self._node.name!r} ({self._node.op_type})"
+            raise ModelError(f"{what}: operands or attributes are not what the operator takes ({reason})") from error
 
 
 def _tensor(tensor: onnx.TensorProto, what: str) -> None:
