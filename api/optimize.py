@@ -176,6 +176,7 @@ class _Run:
         strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not strict or ROWS_VISIBLE not in r.assumes]
+        self.declared = {op for r in self.rules for op in r.terms()}
         self.cost, self.target, self.dims, self.limits, self.tell = cost, target, dims, limits, tell
         self.strict = strict
         self.report = Report()
@@ -245,8 +246,7 @@ class _Run:
         report = self.report
         self.tell("building the e-graph")
         with self.timed("encode"):
-            declared = {op.name: op for r in self.rules for op in r.terms()}
-            reading = read(graph, shapes, opset, declared.values())
+            reading = read(graph, shapes, opset, self.declared)
             engine = Engine(self.rules, self.target, present=reading.terms.rows)
             engine.load(reading.terms)
         with self.timed("saturate"):

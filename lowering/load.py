@@ -13,7 +13,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
 from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 
 from ..egraph.errors import ModelError

@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
@@ -128,7 +129,7 @@ class _Place:
                     )
                 names[source] = self.fresh()
                 shutil.copyfile(source, self.folder / names[source])
-            undo.append(lambda put=replace, old=tensor: put(old))  # type: ignore[misc]
+            undo.append(partial(replace, tensor))
             replace(moved(tensor, names[source], str(self.folder)))
 
 

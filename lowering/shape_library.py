@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping
 
 import onnx_ir as ir
-from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]
+from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]  # it ships none
 
 from .dims import Dim, Dims
 from .shape_ops import Node, Outputs, Tensor

@@ -137,7 +137,6 @@ class _Signature:
         types = onnx.AttributeProto.AttributeType
         self.kinds = {name: types.Value(str(a.type).rpartition(".")[2]) for name, a in attributes.items()}
 
-
     def may_miss(self, place: int) -> bool:
         """Whether an operand may be left out; of operands that repeat, the definition does not say."""
         return place >= len(self._single) or not self._single[place]
