@@ -22,9 +22,10 @@ from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Limits, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
+from .lowering.domains import DEFAULT
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
+from .lowering.load import OLDEST_OPSET, Loaded, Source, given, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
@@ -198,7 +199,8 @@ class _Run:
         report.unchanged = _left_alone(loaded)
         if report.unchanged:
             report.nodes_after = report.nodes_before
-            return self._result(model, loaded)
+            return self._result(given(source), loaded)
+        model.graph.opset_imports.setdefault(DEFAULT, loaded.opset)
         with self.timed("shapes"):
             lift_constants(model)
         changed = self._pass(model, first=True)
@@ -210,15 +212,15 @@ class _Run:
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
         report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
+        if not changed:
+            report.unchanged = "no rule leads to a cheaper graph"
+            report.nodes_after = report.nodes_before
+            return self._result(given(source), loaded)
         report.needs = [
             f"operator set {version} of {domain or 'ai.onnx'}"
             for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
         ]  # fmt: skip
-        if not changed:
-            report.unchanged = "no rule leads to a cheaper graph"
-            report.nodes_after = report.nodes_before
-            model = load(source).model  # as it was, its Constant nodes included
-        elif (model.ir_version or 0) < _FREE_CONSTANTS:
+        if (model.ir_version or 0) < _FREE_CONSTANTS:
             sink_constants(model)
             report.nodes_after = _count(model)
         return self._result(model, loaded)
@@ -287,7 +289,7 @@ class _Run:
         with self.timed("write"):
             written = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops).write()
             if wanted > opset:
-                model.graph.opset_imports[""] = report.opset = wanted
+                model.graph.opset_imports[DEFAULT] = report.opset = wanted
             for node in graph:
                 if node.domain and node.domain not in model.graph.opset_imports:
                     model.graph.opset_imports[node.domain] = 1
@@ -322,6 +324,8 @@ class _Run:
 
 def _left_alone(loaded: Loaded) -> str:
     """Why a model is not optimised at all, or nothing."""
+    if not loaded.opset:
+        return "no operator set of the default domain is imported, and onnxruntime takes its newest; import one"
     if loaded.opset < OLDEST_OPSET:
         return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
     for node in loaded.model.graph.all_nodes():

@@ -18,18 +18,21 @@ from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 
 from ..egraph.errors import ModelError
 from . import wellformed
+from .domains import DEFAULT, keep_order, unify
 from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 #: Models older than this come back unchanged.
 OLDEST_OPSET = 11
-_DEFAULT = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), and the files its weights lie in."""
+    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), and the files its weights lie in.
+
+    `opset` is that of the default domain; 0 where nodes of it are there and none is imported.
+    """
 
     model: ir.Model
     kind: str
@@ -60,6 +63,25 @@ def load(source: Source) -> Loaded:
         return _prepared(model, "path", sides)
 
 
+def given(source: Source) -> ir.Model:
+    """A private copy of a model that `load` has read, as it came but for the order of nodes: with its functions, and
+    with its operator sets under the names it gives them.
+    """
+    if isinstance(source, ir.Model):
+        model = source.clone()
+        _check_external(model)
+    elif isinstance(source, onnx.ModelProto):
+        model = _deserialize(source, "the ModelProto")
+        _check_external(model)
+    else:
+        model = _found(Path(source))[0]
+    if model.functions:  # onnx-ir has renamed their nodes, which onnxruntime holds to the names that are imported
+        unify(model)
+    _sort(model)
+    own_names(model)
+    return model
+
+
 def parsed(source: str | os.PathLike[str]) -> ir.Model:
     """The model of a file as it stands there, its weights found. Raises ModelError, as `load` does."""
     with _naming(source):
@@ -83,6 +105,7 @@ def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _prepared(model: ir.Model, kind: str, sides: frozenset[Path]) -> Loaded:
+    unify(model)
     _opset(model)
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
@@ -99,7 +122,7 @@ def lift_constants(model: ir.Model) -> None:
     The value keeps what the node said about itself; where both say something under one key, its own.
     """
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-        if node.op_type != "Constant" or node.domain not in _DEFAULT:
+        if node.op_type != "Constant" or node.domain != DEFAULT:
             continue
         value, graph = node.outputs[0], node.graph
         if value.is_graph_output() or not value.name:
@@ -174,9 +197,11 @@ def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
             )
     wellformed.check(proto)
     try:
-        return ir.from_proto(proto)
+        model = ir.from_proto(proto)
     except Exception as error:  # onnx-ir raises several kinds for what it does not know
         raise ModelError(f"{where}: cannot be understood ({_reason(error)})") from error
+    keep_order(model, proto)
+    return model
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
@@ -207,14 +232,12 @@ def _reason(error: BaseException) -> str:
 
 def _opset(model: ir.Model) -> int:
     imports = model.graph.opset_imports
-    opset = imports.get("", imports.get("ai.onnx"))
+    if not imports:
+        raise ModelError("the model imports no opset, so no operator has a meaning; give a complete model")
+    opset = imports.get(DEFAULT)
     if opset is None:
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.domain in _DEFAULT:
-                raise ModelError(
-                    f"node {node.name!r} ({node.op_type}): the model imports no opset of the default domain"
-                )
-        return OLDEST_OPSET
+        graphs = [*model.graphs(), *(f.graph for f in model.functions.values())]
+        return 0 if any(node.domain == DEFAULT for graph in graphs for node in graph) else OLDEST_OPSET
     newest = onnx.defs.onnx_opset_version()
     if opset > newest or opset < 1:
         raise ModelError(
@@ -298,7 +321,8 @@ def _inline(model: ir.Model) -> None:
     imports = dict(model.opset_imports)
 
     def same_opsets(function: ir.Function) -> bool:
-        return all(
+        # of the default domain onnxruntime runs its own operator, whatever function is there
+        return function.domain != DEFAULT and all(
             imports.get(domain, version) == version for domain, version in function.opset_imports.items()
         )
 

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
 from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
+from .domains import DEFAULT, plain
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -38,14 +39,10 @@ _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "P
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
-_KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+_KNOWN_DOMAINS = {DEFAULT, "ai.onnx.ml", "com.microsoft"}
 
 
 _ATTRIBUTES = MappingProxyType({INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS})
-
-
-def _kind(domain: str, op: str) -> tuple[str, str]:
-    return "" if domain == "ai.onnx" else domain, op
 
 
 @dataclass(slots=True)
@@ -95,7 +92,8 @@ def read(graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = ()) 
 class _Reader:
     def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op]) -> None:
         self.graph, self.shapes, self.opset = graph, shapes, opset
-        self._declared = {_kind(*op.onnx.rpartition("::")[::2]): op for op in terms}
+        named = ((op, *op.onnx.rpartition("::")[::2]) for op in terms)
+        self._declared = {(plain(domain), kind): op for op, domain, kind in named}
         self.terms, self.payloads = TermGraph(), Payloads()
         self.terms.ops.update({op.name: op for op in self._declared.values()})
         self.ids: dict[ir.Value, int] = {}
@@ -185,7 +183,7 @@ class _Reader:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
         known = self._spelled.get(node)
         if known is None:
-            kind = _kind(node.domain, node.op_type)
+            kind = node.domain, node.op_type
             entry = SPELLINGS.get(kind)
             spelled = self._call(node, self._declared[kind]) if kind in self._declared else None
             if spelled is None and entry is not None and self._understood(node):
@@ -217,7 +215,7 @@ class _Reader:
 
     def _understood(self, node: ir.Node) -> bool:
         """The operator's definition in this opset is one the reading table was written for."""
-        if node.domain not in ("", "ai.onnx") or self.opset <= NEWEST_OPSET:
+        if node.domain != DEFAULT or self.opset <= NEWEST_OPSET:
             return True
         try:
             return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
