@@ -25,7 +25,9 @@ from .egraph.target import target as find_target
 from .lowering.domains import DEFAULT
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Loaded, Source, given, lift_constants, load
+from .lowering.listed import FREE, relist, unlist
+from .lowering.load import Loaded, Source, given, lift_constants, load
+from .lowering.older import renew
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
@@ -43,8 +45,6 @@ Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
 #: The largest size of a named dimension at which numbers are compared.
 _COMPARED = 64
-#: The first IR version whose initializers need not be listed among the inputs.
-_FREE_CONSTANTS = 4
 #: Further passes over a model with graphs inside its nodes.
 _PASSES = 2
 
@@ -182,6 +182,7 @@ class _Run:
         self.strict = strict
         self.report = Report()
         self.explainers: list[Explainer] = []
+        self.inputs: list[ir.Value] = []  # all that the model lists, constants included
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -196,13 +197,14 @@ class _Run:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before = loaded.opset, _count(model)
         imports = dict(model.graph.opset_imports)
-        report.unchanged = _left_alone(loaded)
+        report.unchanged = _left_alone(loaded) or renew(model)
         if report.unchanged:
             report.nodes_after = report.nodes_before
             return self._result(given(source), loaded)
-        model.graph.opset_imports.setdefault(DEFAULT, loaded.opset)
+        report.opset = model.graph.opset_imports[DEFAULT]
         with self.timed("shapes"):
             lift_constants(model)
+            self.inputs = unlist(model)
         changed = self._pass(model, first=True)
         # What a body learns from its optimised surroundings may make it smaller still.
         again = changed and len(list(model.graphs())) > 1
@@ -220,7 +222,8 @@ class _Run:
             f"operator set {version} of {domain or 'ai.onnx'}"
             for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
         ]  # fmt: skip
-        if (model.ir_version or 0) < _FREE_CONSTANTS:
+        relist(model, self.inputs)
+        if (model.ir_version or 0) < FREE:
             sink_constants(model)
             report.nodes_after = _count(model)
         return self._result(model, loaded)
@@ -233,6 +236,7 @@ class _Run:
         with self.timed("shapes"):
             shapes = infer(model)
         names, self.report.cost_after = Names.of(model), 0
+        names.values.taken.update(v.name for v in self.inputs if v.name)
         opset = self.report.opset
         changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
         return any(changed)
@@ -326,8 +330,6 @@ def _left_alone(loaded: Loaded) -> str:
     """Why a model is not optimised at all, or nothing."""
     if not loaded.opset:
         return "no operator set of the default domain is imported, and onnxruntime takes its newest; import one"
-    if loaded.opset < OLDEST_OPSET:
-        return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
     for node in loaded.model.graph.all_nodes():
         # without outputs nothing says when it must run, and what it is there for is unknown
         if not any(o.name != "" for o in node.outputs):

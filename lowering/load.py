@@ -23,7 +23,7 @@ from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
-#: Models older than this come back unchanged.
+#: The oldest opset whose operators are read; `older.renew` brings models there.
 OLDEST_OPSET = 11
 
 
