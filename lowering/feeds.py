@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from .inputs import Dims, Inputs, Use, name_of, size_of, symbols_of
-from .load import parsed
+from .load import parsed, understood
 from .tensors import elements
 
 Array = npt.NDArray[np.generic]
@@ -260,7 +260,7 @@ def read_model(model: Model) -> ir.Model:
     if isinstance(model, ir.Model):
         return model
     if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model)
+        return understood(model)
     return parsed(model)
 
 

@@ -18,6 +18,7 @@ from onnx_ir.passes.common import InlinePass, TopologicalSortPass
 
 from ..egraph.errors import ModelError
 from . import wellformed
+from .declared import complete, settle
 from .domains import DEFAULT, keep_order, unify
 from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
@@ -88,6 +89,14 @@ def parsed(source: str | os.PathLike[str]) -> ir.Model:
         return _found(Path(source))[0]
 
 
+def understood(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a ModelProto, unchecked; what is declared more than once is as onnxruntime takes it."""
+    model = ir.from_proto(proto)
+    keep_order(model, proto)
+    settle(proto.graph, model.graph)
+    return model
+
+
 def _found(path: Path) -> tuple[ir.Model, frozenset[Path]]:
     model = _deserialize(_parsed(path), str(path))
     # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
@@ -112,6 +121,7 @@ def _prepared(model: ir.Model, kind: str, sides: frozenset[Path]) -> Loaded:
     _check_graph(model)
     _inline(model)
     _sort(model)
+    complete(model)
     own_names(model)
     return Loaded(model, kind, _opset(model), sides)
 
@@ -197,11 +207,9 @@ def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
             )
     wellformed.check(proto)
     try:
-        model = ir.from_proto(proto)
+        return understood(proto)
     except Exception as error:  # onnx-ir raises several kinds for what it does not know
         raise ModelError(f"{where}: cannot be understood ({_reason(error)})") from error
-    keep_order(model, proto)
-    return model
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:

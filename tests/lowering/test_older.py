@@ -42,7 +42,7 @@ NODES: list[tuple[str, range]] = [
     ("y = MaxPool <kernel_shape = [2, 2]> (x)", range(7, 11)),
     ("y = AveragePool <kernel_shape = [2, 2], strides = [2, 2], pads = [1, 1, 1, 1]> (x)", range(7, 11)),
     ("y = DepthToSpace <blocksize = 2> (four)", range(7, 11)),
-    ("a = Reshape (x, rows) \n b = Transpose (a) \n c = MatMul (a, b) \n y = Gemm <transB = 1> (a, a, c)", range(7, 11)),
+    ("a = Reshape (x, rows) \n b = Transpose (a) \n c = MatMul (a, b) \n y = Gemm (a, b, c)", range(7, 11)),
     ("y = Softmax <axis = 1> (x)", range(7, 11)),
     ("y = ReduceMean <axes = [1, 2], keepdims = 0> (x)", range(7, 11)),
     ("y = Dropout <ratio = 0.5> (x)", range(7, 11)),
@@ -59,7 +59,8 @@ def model(body: str, opset: int, ir_version: int = 4) -> onnx.ModelProto:
     made = parser.parse_model(f"""<ir_version: {ir_version}, opset_import: ["" : {opset}]>
     g (float[a,3,4,4] x) => ()
     <int64[1] one = {{1}}, int64[1] far = {{{FAR}}}, float[3] c3 = {{1.5, 2.0, 0.5}}, int64[2] rows = {{-1, 4}},
-     int64[1,1,1,1] where = {{1}}, float[1,1,1,1] one4 = {{7.0}}, float[1,4,1,1] four = {{1.0, 2.0, 3.0, 4.0}}> {{ {body} }}""")
+     int64[1,1,1,1] where = {{1}}, float[1,1,1,1] one4 = {{7.0}}, float[1,4,1,1] four = {{1.0, 2.0, 3.0, 4.0}}>
+    {{ {body} }}""")
     made.graph.output.append(h.make_tensor_value_info("y", T.DOUBLE if "to = 11" in body else T.FLOAT, None))
     return made
 
