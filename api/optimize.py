@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from .egraph.cost import CostModel, Roofline
-from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
+from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError, one_line
 from .egraph.explain import Derivation
 from .egraph.extract import extract
 from .egraph.ops import Op
@@ -104,7 +104,7 @@ class Result:
             for graph, explainer in last.items():
                 if progress is not None:
                     progress(f"looking for near misses in {graph.name or 'the graph'}")
-                self.report.missed += explainer.misses()
+                self.report.missed += map(one_line, explainer.misses())
         return self.report.missed
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
 
-
 #: What an integer of egglog holds. A fact beyond it is not stated: less is known, and nothing false.
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
 #: Sizes above this no tensor has; products of two such are still integers of egglog.

@@ -107,7 +107,10 @@ class Pricer:
         total = 0
         for k, p in enumerate(self.points):
             work = self._work(r, k)
-            cost = self.model.cost(work)
+            try:
+                cost = self.model.cost(work)
+            except Exception as error:  # a caller's code may raise anything
+                raise CostError(f"the cost model fails on {work.op}: {type(error).__name__}: {error}") from error
             if not isinstance(cost, Integral) or cost < 0:
                 raise CostError(f"the cost model gives {work.op} the cost {cost!r}; picoseconds are an int from 0 up")
             total += int(cost) * p.weight

@@ -365,7 +365,7 @@ class _Reader:
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = elements(tensor)
             first, last, step = int(ids[0]), int(ids[-1]), int(ids[1]) - int(ids[0])
-            # in numpy a difference of far integers wraps around, but not that of neighbors on the way from first to last
+            # in numpy a difference of far integers wraps around, but none between first and last
             if first >= 0 and step > 0 and last == first + step * (len(ids) - 1) and (np.diff(ids) == step).all():
                 self.terms.state("irange", term, first, last + 1, step)
 
