@@ -17,12 +17,11 @@ from .egraph.cost import CostModel, Roofline
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
-from .egraph.ops import Op
 from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Limits, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
-from .lowering.emit import FUSED, NEEDS_OPSET
+from .egraph.terms import CLASSES, FUSED, OPS, SILENT, Op
 from .lowering.explain import Explainer
 from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
 from .lowering.opsets import can_raise
@@ -267,7 +266,7 @@ class _Run:
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
             found = extract(nodes, roots)
         choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
-        wanted = max((NEEDS_OPSET.get(r.op, 0) for r in choice.values()), default=0)
+        wanted = max((pricer.ops[r.op].oldest for r in choice.values()), default=0)
         read_rows = list(_read_rows(frozen, reading))
         if first:
             report.cost_before += _original_cost(read_rows, pricer)
@@ -316,7 +315,8 @@ class _Run:
                 explainer.nodes[n.name or ""] = c
                 graph = explainer.reading.graph.name or ""
                 spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
-                self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
+                title = OPS[r.op].title if r.op in FUSED else n.op_type
+                self.report.fused.append(Fused(n.name or "", title, graph, by, spelled))
         self.report.assumptions = sorted(assumed)
 
 
@@ -345,8 +345,7 @@ def _inner_first(graph: ir.Graph) -> list[ir.Graph]:
 
 
 def _printed(choice: Mapping[int, Row]) -> int:
-    quiet = {"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"}
-    return sum(r.op not in quiet for r in choice.values())
+    return sum(r.op not in SILENT for r in choice.values())
 
 
 def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, int], Row]]:
@@ -357,10 +356,10 @@ def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, in
         op = terms.ops[name]
         for out, *args in rows:
             pairs = list(zip(op.sorts, args, strict=True))
-            children = tuple(frozen.cell(s, a) for s, a in pairs if s in ("T", "TL", "Nd"))
+            children = tuple(frozen.cell(s, a) for s, a in pairs if s in CLASSES)
             attrs = tuple(
                 vectors[a] if s == "IV" else float(a) if s == "f64" else a
-                for s, a in pairs if s not in ("T", "TL", "Nd")
+                for s, a in pairs if s not in CLASSES
             )  # fmt: skip
             yield (op.out, out), Row(frozen.cell(op.out, out), name, children, attrs)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
+from .terms import CLASSES, INTS, LIST, NODE, OPS, TENSOR, Op
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class TermGraph:
         """The terms and facts that name no id above `last`, to be loaded; more cannot be added to them."""
         kept = TermGraph(self.ops, vectors=self.vectors, symbols=self.symbols)
         for name, rows in self.rows.items():
-            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in (TENSOR, LIST, NODE))]
+            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in CLASSES)]
             if early := [row for row in rows if max(row[i] for i in ids) <= last]:
                 kept.rows[name] = early
         for name, facts in self.facts.items():

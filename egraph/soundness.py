@@ -34,10 +34,10 @@ import numpy as np
 from .dtypes import code, eps
 from .errors import EGraphError, RuleError
 from .meaning import Assumed, IllFormed, differs, evaluate, first_difference, largest, outside
-from .ops import DIM, TENSOR
 from .rule import Rule, Sides
 from .sample import Drawn, Sample, disturb, draw
 from .term import Expr
+from .terms import DIM, TENSOR
 from .trial import Fired, Seeding, Trial
 
 #: Draws of one disturbed sample before it is given up.

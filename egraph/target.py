@@ -9,31 +9,9 @@ from typing import Protocol
 
 from .dtypes import CODES
 from .errors import TargetError
-from .ops import FLOAT, OPS
+from .terms import FLOAT, OPS
 
 MS = "com.microsoft"
-
-# Terms that are spelled otherwise in a file. Which spelling is written depends on the model's opset, so a
-# term is legal where all of them are.
-_SPELLINGS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
-    {
-        "RMSNorm": (("", "SimplifiedLayerNormalization"), ("", "RMSNormalization")),
-        "LayerNorm": (("", "LayerNormalization"),),
-        "Gelu": ((MS, "Gelu"), ("", "Gelu")),
-        "FastGelu": ((MS, "FastGelu"),),
-        "QuickGelu": ((MS, "QuickGelu"),),
-        "SliceC": (("", "Slice"),),
-        "MsRope": ((MS, "RotaryEmbedding"),),
-        "MsRope3": ((MS, "RotaryEmbedding"),),
-        "OnnxRope": (("", "RotaryEmbedding"),),
-        "MsMHA": ((MS, "MultiHeadAttention"),),
-        "MsGQA": ((MS, "GroupQueryAttention+qk_norm"),),
-        "MsGQARope": ((MS, "GroupQueryAttention+rotary"),),
-        "OnnxAttention": (("", "Attention"),),
-        "OnnxAttention3": (("", "Attention"),),
-    }
-)
-
 
 @dataclass(frozen=True)
 class Target:
@@ -57,13 +35,13 @@ class Target:
         kinds: dict[tuple[str, str], set[int]] = {}
         for domain, op, dtype in self.ops:
             kinds.setdefault((domain, op), set()).add(CODES[dtype])
-        terms = {name for name, op in OPS.items() if not op.marker} | set(_SPELLINGS)
+        # Which form is written depends on the model's operator set, so a term is legal where all of them are.
         legal = {
-            name: set.intersection(*(kinds.get(kind, set()) for kind in _SPELLINGS.get(name, (("", name),))))
-            for name in terms
-        }
-        # An attribute is a float32 and FastGelu's constants are: too coarse for operands of float64.
-        coarse = {name for name, op in OPS.items() if FLOAT in op.sorts and not op.marker} | {"FastGelu"}
+            name: set.intersection(*(kinds.get((f.domain, f.kernel), set()) for f in op.forms))
+            for name, op in OPS.items() if op.forms
+        }  # fmt: skip
+        # An attribute is a float32, too coarse for operands of float64.
+        coarse = {name for name, op in OPS.items() if op.forms and (op.single or FLOAT in op.sorts)}
         return frozenset(
             (name, code) for name, codes in legal.items() for code in codes
             if not (name in coarse and code == CODES["float64"])

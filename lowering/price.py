@@ -12,16 +12,15 @@ from ..egraph.cost import ABSENT, CostModel, Tensor, Work
 from ..egraph.dtypes import NAMES
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extract import ENode
-from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
-from .emit import NEEDS_OPSET
+from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op
 from .reader import Reading
 from .shapes import Shapes
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 _RAISE = 5_000_000
-_CONSTANT = {"Const", "FConst", "Ints", "Int0", "Absent", "Nil"}
-_LEAVES = {"Input", "Cons", "Out", *_CONSTANT}
+#: What is known when the model is loaded, whatever else is.
+_CONSTANT = CONSTANTS | {"Nil"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Pricer:
             if self.ops[r.op].marker:
                 continue
             children = r.children
-            wanted = NEEDS_OPSET.get(r.op, 0)
+            wanted = self.ops[r.op].oldest
             if wanted > self.reading.opset:
                 if not self.may_use(wanted):
                     continue
@@ -101,7 +100,7 @@ class Pricer:
         return nodes, rows
 
     def cost(self, r: Row) -> int:
-        if r.op in _LEAVES:
+        if r.op in SILENT:
             return 0
         total = 0
         for k, p in enumerate(self.points):
@@ -119,10 +118,9 @@ class Pricer:
             name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
             attrs = {a.name: a.value for a in node.attributes.values() if not a.is_ref()}
         else:
-            names = [n for n, s in self.ops[name].operands if s not in (TENSOR, LIST, NODE)]
-            attrs = dict(zip(names, r.attrs, strict=True))
+            attrs = dict(zip((n for n, _ in self.ops[name].attributes), r.attrs, strict=True))
         ins: list[int] = []
-        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in (TENSOR, LIST, NODE)), strict=True):
+        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in CLASSES), strict=True):
             ins += self._items(c) if s == LIST else [c]
         outs = [c for _, c in sorted(self._outs.get(r.cls, {}).items())] if self.ops[r.op].out == NODE else [r.cls]
         return Work(name, tuple(self._tensor(c, k) for c in ins), tuple(self._tensor(c, k) for c in outs), attrs)

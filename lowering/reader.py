@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
-from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
+from ..egraph.terms import FLOAT, INT, INTS, OPS, TENSOR, Op
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -95,7 +95,7 @@ def read(graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = ()) 
 class _Reader:
     def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op]) -> None:
         self.graph, self.shapes, self.opset = graph, shapes, opset
-        self._declared = {_kind(*op.onnx.rpartition("::")[::2]): op for op in terms}
+        self._declared = {(op.forms[-1].domain, op.forms[-1].kind): op for op in terms if op.forms}
         self.terms, self.payloads = TermGraph(), Payloads()
         self.terms.ops.update({op.name: op for op in self._declared.values()})
         self.ids: dict[ir.Value, int] = {}

@@ -13,9 +13,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.ops import INTS, LIST, NODE, OPS, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
-from .emit import EMITTERS, constant, custom
+from ..egraph.terms import LEAVES, OPS, Op
+from .emit import constant, emit
 from .reader import Reading
 from .shapes import graphs_of
 from .tensors import renamed
@@ -161,7 +161,7 @@ class Writer:
         if row.op == "Nil":
             return _Cell(None, None)
         ins = [list(x.items()) if isinstance(x, _Cell) else x for x in ins]
-        if row.op in ("Input", "Const"):
+        if row.op in LEAVES:
             return self._leaf(self.reading.payloads.values[row.attrs[0]])
         if row.op == "Absent":
             return None
@@ -169,12 +169,7 @@ class Writer:
             return ins[0][row.attrs[0]]
         if row.op in ("Op1", "OpN"):
             return self._verbatim(row, ins[0])
-        if row.op in EMITTERS:
-            return EMITTERS[row.op](self, ins, row.attrs)
-        op = self.extra[row.op]
-        named = [(n, s) for n, s in op.operands if s not in (TENSOR, LIST, NODE)]
-        attrs = tuple(list(a) if s == INTS else a for a, (_, s) in zip(row.attrs, named, strict=True))
-        return custom(op.onnx, [n for n, _ in named])(self, ins, attrs)
+        return emit(self.extra.get(row.op) or OPS[row.op], self, ins, row.attrs)
 
     def _leaf(self, value: ir.Value) -> ir.Value:
         """An input, a value of an outer graph, or an initializer of this one."""
@@ -334,7 +329,9 @@ class Writer:
         copy, producer = _like(old, old.name), old.producer()
         copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
         row = self.choice[cls]
-        if row.op in EMITTERS and not copied and OPS[row.op].shape in ("same", "broadcast") and row.op != "Softmax":
+        op = OPS.get(row.op)
+        cheap = op is not None and op.forms and op.shape in ("same", "broadcast") and op.name != "Softmax"
+        if cheap and not copied:
             # one pass over the operands costs no more than a copy of the result
             self._current, self._again = cls, (old, copy)
             self._emit(row)
