@@ -13,14 +13,13 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from .egraph.cost import CostModel, Roofline
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
 from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Limits, Row
-from .egraph.target import Target
-from .egraph.target import target as find_target
+from .egraph.targets import CostModel, Roofline, Target
+from .egraph.targets import target as find_target
 from .egraph.terms import CLASSES, FUSED, OPS, SILENT, Op
 from .lowering.explain import Explainer
 from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
@@ -123,11 +122,11 @@ def saturate_and_extract(
 
     model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied
     nor loaded when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules
-    to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
-    reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
-    the best graph so far is returned. strict: keep the values of fully masked rows, too: rules that assume
-    there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
-    differ; `report.verification` says what was compared.
+    to leave out. cost: prices operators (default: a `Roofline` of the target's prices). target: "cpu", "cuda"
+    or a Target. dims: reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to
+    stop saturating; the best graph so far is returned. strict: keep the values of fully masked rows, too: rules
+    that assume there is none are left out. verify: run both models and raise VerificationError, naming the rule,
+    if they differ; `report.verification` says what was compared.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
@@ -143,10 +142,12 @@ def saturate_and_extract(
     if not isinstance(limits, Limits | None):
         raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
     off = (disable,) if isinstance(disable, str) else disable
+    runtime = find_target(target) if isinstance(target, str) else target
     run = _Run(
-        select(ALL if rules is None else rules, off), cost or Roofline(),
-        find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
+        select(ALL if rules is None else rules, off), cost or Roofline(runtime.prices), runtime, dims,
+        limits or Limits(), tell, strict,
     )  # fmt: skip
+    run.report.predicts = runtime.prices.what if cost is None else "cost"
     with _uncollected():
         result = run.optimise(model)
     if verify:

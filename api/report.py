@@ -29,6 +29,7 @@ class Report:
     nodes_after: int = 0
     cost_before: int = 0
     cost_after: int = 0
+    predicts: str = "CPU time"  # what the costs are
     gap: float = 0.0
     extraction: str = ""
     egraph: dict[str, int] = field(default_factory=lambda: {"tuples": 0, "classes": 0, "nodes": 0, "iterations": 0})
@@ -63,7 +64,8 @@ class Report:
         lines += [f"needs: {n}" for n in self.needs]
         if self.cost_before:
             saved = 1 - self.cost_after / self.cost_before
-            lines.append(f"predicted CPU time: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
+            costs = f"{_us(self.cost_before)} -> {_us(self.cost_after)}"
+            lines.append(f"predicted {self.predicts}: {costs} ({saved:.0%} less)")
         e = self.egraph
         lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
                      f" {self.stop} after {e['iterations']} iterations")  # fmt: skip

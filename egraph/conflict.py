@@ -16,7 +16,7 @@ from .errors import Contradiction, UnsoundMerge
 from .graph import TermGraph
 from .notation import Notation
 from .rule import STAGES, Rule
-from .target import Target
+from .targets import Target
 from .terms import LEAVES
 
 if TYPE_CHECKING:

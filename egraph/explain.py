@@ -21,7 +21,7 @@ from .notation import Notation
 from .region import Region, Regions
 from .rule import Rule
 from .saturate import Engine, Frozen, Row
-from .target import Target
+from .targets import Target
 from .terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
 from .view import View
 

@@ -13,7 +13,7 @@ from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
 from .graph import TRUTHS, TermGraph
 from .rule import STAGES, VECTOR, Rule
-from .target import MS, Target
+from .targets import MS, Target
 from .terms import CLASSES, Op
 
 

@@ -15,7 +15,7 @@ from ..egraph.nearmiss import near_misses, stopped
 from ..egraph.region import Regions
 from ..egraph.rule import Rule
 from ..egraph.saturate import Engine, Frozen, Limits, Row
-from ..egraph.target import Target
+from ..egraph.targets import Target
 from ..egraph.terms import FUSED, LAYOUT, OPS
 from .reader import Reading
 from .shapes import Shapes

@@ -8,11 +8,11 @@ from numbers import Integral
 
 import onnx_ir as ir
 
-from ..egraph.cost import ABSENT, CostModel, Tensor, Work
 from ..egraph.dtypes import NAMES
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extract import ENode
 from ..egraph.saturate import Frozen, Row
+from ..egraph.targets import ABSENT, CostModel, Tensor, Work
 from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op
 from .reader import Reading
 from .shapes import Shapes

@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.egraph.cost import NodeCount
+from onnx_egraph.egraph.targets import NodeCount
 
 HEAD = """
 <ir_version: 10, opset_import: ["" : {opset}]>

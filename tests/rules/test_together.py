@@ -20,7 +20,7 @@ from onnx_egraph.egraph.meaning import apply as compute
 from onnx_egraph.egraph.sample import Sample, Spec, draw
 from onnx_egraph.egraph.saturate import Engine, Frozen, Limits
 from onnx_egraph.egraph.soundness import bind
-from onnx_egraph.egraph.target import Target
+from onnx_egraph.egraph.targets import Target
 from onnx_egraph.egraph.term import Expr
 from onnx_egraph.egraph.terms import INTS, LIST, OPS, TENSOR
 from onnx_egraph.rules import ALL
