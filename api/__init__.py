@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from .egraph.budget import Limits
 from .egraph.cost import CostModel, NodeCount, Roofline
 from .egraph.errors import EGraphError
 from .egraph.rule import Rule
-from .egraph.saturate import Limits
 from .optimize import Result, saturate_and_extract
 from .report import Report
 

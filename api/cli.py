@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from .egraph.budget import Limits
 from .egraph.errors import EGraphError, ModelError
 from .egraph.explain import Derivation
-from .egraph.saturate import Limits
 from .lowering.save import destination, identity
 from .report import Report
 

@@ -13,13 +13,15 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from .egraph.budget import Budget, Limits, OutOfTime
 from .egraph.cost import CostModel, Roofline
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
 from .egraph.ops import Op
 from .egraph.rule import Rule, select
-from .egraph.saturate import Engine, Frozen, Limits, Row
+from .egraph.pace import SLACK
+from .egraph.saturate import Engine, Frozen, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
 from .lowering.emit import FUSED, NEEDS_OPSET
@@ -46,6 +48,12 @@ _COMPARED = 64
 _FREE_CONSTANTS = 4
 #: Further passes over a model with graphs inside its nodes.
 _PASSES = 2
+#: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
+_REST = 0.8
+#: What serializing a model takes of the time that reading it took.
+_SERIALIZED = 0.3
+#: The part of the time limit that a verification is left.
+_VERIFIED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,9 @@ def saturate_and_extract(
     model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied
     nor loaded when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules
     to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
-    reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
-    the best graph so far is returned. strict: keep the values of fully masked rows, too: rules that assume
+    reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: what the call may take; at a
+    limit the best graph so far is returned, or the model as it came, and `report.stop` says which limit it was and
+    where. Only reading the model is never cut short. strict: keep the values of fully masked rows, too: rules that assume
     there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
     differ; `report.verification` says what was compared.
 
@@ -143,13 +152,16 @@ def saturate_and_extract(
         raise TargetError(f"target is {target!r}; a name such as \"cpu\", or a Target, is wanted")
     if not isinstance(limits, Limits | None):
         raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
+    budget = Budget(limits or Limits())
     off = (disable,) if isinstance(disable, str) else disable
     run = _Run(
         select(ALL if rules is None else rules, off), cost or Roofline(),
-        find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
+        find_target(target) if isinstance(target, str) else target, dims, budget, tell, strict,
     )  # fmt: skip
+    budget.kept = _VERIFIED * (budget.limits.seconds or 0.0) if verify else 0.0
     with _uncollected():
         result = run.optimise(model)
+    budget.kept = 0.0
     if verify:
         with run.timed("verify"):
             _verified(run, model, result)
@@ -172,26 +184,48 @@ class _Run:
     """One call: its settings, and the report as it grows."""
 
     def __init__(
-        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress,
+        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, budget: Budget, tell: Progress,
         strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not strict or ROWS_VISIBLE not in r.assumes]
         self.declared = {op for r in self.rules for op in r.terms()}
-        self.cost, self.target, self.dims, self.limits, self.tell = cost, target, dims, limits, tell
+        self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
         self.strict = strict
         self.report = Report()
         self.explainers: list[Explainer] = []
+        self._costs: dict[ir.Graph, int] = {}
+        self._stops: dict[str, None] = {}
+        self._changed = False
+        self._spent = 0.0  # seconds for reading the model and inferring its shapes
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         begin = time.process_time()
-        yield
-        self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
+        try:
+            yield
+        finally:
+            self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
+
+    def _stop(self, reason: str, graph: ir.Graph | None = None) -> None:
+        """Enter into the report that a limit was reached; `graph` is the body it was reached in."""
+        self._stops[f"{reason} in graph {graph.name!r}" if graph is not None else reason] = None
+        self.report.stop = "; ".join(self._stops)
 
     def optimise(self, source: Source) -> Result:
+        budget, kept = self.budget, self.budget.kept
+        begin = budget.clock()
         self.tell("reading")
         with self.timed("read"):
             loaded = load(source)
+        self._spent = budget.clock() - begin
+        # enough to read it once more, which gives it back as it was, or else to write and explain the result
+        budget.kept += self._spent * (1 + _SERIALIZED * (loaded.kind == "proto"))
+        try:
+            return self._optimise(source, loaded)
+        finally:
+            budget.kept = kept
+
+    def _optimise(self, source: Source, loaded: Loaded) -> Result:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before = loaded.opset, _count(model)
         imports = dict(model.graph.opset_imports)
@@ -199,14 +233,23 @@ class _Run:
         if report.unchanged:
             report.nodes_after = report.nodes_before
             return self._result(model, loaded)
-        with self.timed("shapes"):
-            lift_constants(model)
-        changed = self._pass(model, first=True)
-        # What a body learns from its optimised surroundings may make it smaller still.
-        again = changed and len(list(model.graphs())) > 1
-        for _ in range(_PASSES if again else 0):
-            if not self._pass(model, first=False):
-                break
+        whole = True  # the model is as it was read
+        try:
+            self.budget.check("reading")
+            whole = False
+            with self.timed("shapes"):
+                lift_constants(model)
+            # What a body learns from its optimised surroundings may make it smaller still.
+            again = self._pass(model, first=True) and len(list(model.graphs())) > 1
+            for _ in range(_PASSES if again else 0):
+                if not self._pass(model, first=False):
+                    break
+        except OutOfTime as reached:
+            self._stop(str(reached))
+        if all(graph in self._costs for graph in _inner_first(model.graph)):
+            report.cost_after = sum(self._costs.values())
+        else:
+            report.cost_before = 0  # some graph was not priced
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
         report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
@@ -214,10 +257,12 @@ class _Run:
             f"operator set {version} of {domain or 'ai.onnx'}"
             for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
         ]  # fmt: skip
-        if not changed:
-            report.unchanged = "no rule leads to a cheaper graph"
+        if not self._changed:
+            limit = f"nothing cheaper was found before a limit was reached: {report.stop}"
+            report.unchanged = limit if self._stops else "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
-            model = load(source).model  # as it was, its Constant nodes included
+            if not whole:
+                model = load(source).model  # as it was, its Constant nodes included
         elif (model.ir_version or 0) < _FREE_CONSTANTS:
             sink_constants(model)
             report.nodes_after = _count(model)
@@ -225,35 +270,73 @@ class _Run:
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
-        prices the model as it came.
+        prices the model as it came. Raises OutOfTime before any graph.
         """
         self.tell("inferring shapes")
+        begin = self.budget.clock()
         with self.timed("shapes"):
-            shapes = infer(model)
-        names, self.report.cost_after = Names.of(model), 0
-        opset = self.report.opset
-        changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
-        return any(changed)
+            shapes = infer(model, self.budget)
+        self._spent += self.budget.clock() - begin if first else 0.0
+        names, opset, changed = Names.of(model), self.report.opset, False
+        before, self._costs = self._costs, {}
+        graphs = _inner_first(model.graph)
+        sizes = [graph.num_nodes() + 1 for graph in graphs]
+        for k, graph in enumerate(graphs):
+            share = sizes[k] / sum(sizes[k:])
+            try:
+                with self._sharing(share):
+                    changed |= self._graph(model, graph, shapes, names, opset, first, sizes[k] / sum(sizes))
+            except OutOfTime as reached:
+                self._stop(str(reached), None if graph is model.graph else graph)
+            if graph not in self._costs and graph in before:
+                self._costs[graph] = before[graph]
+        self._changed |= changed
+        return changed
+
+    @contextmanager
+    def _sharing(self, share: float) -> Iterator[None]:
+        """Leave this part of the time that is left to what is done now, the rest to the graphs after it."""
+        others = max(0.0, self.budget.left()) * (1 - share) if self.budget.timed else 0.0
+        self.budget.kept += others
+        try:
+            yield
+        finally:
+            self.budget.kept -= others
 
     def _result(self, model: ir.Model, loaded: Loaded) -> Result:
         given = ir.to_proto(model) if loaded.kind == "proto" else model
         return Result(given, self.report, model, loaded.sides, self.explainers)
 
     def _graph(
-        self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool
+        self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool, part: float
     ) -> bool:  # fmt: skip
-        """Optimise one graph in place; False if it was left as it is."""
-        report = self.report
+        """Optimise one graph in place, which is `part` of the model; False if it was left as it is.
+
+        Raises OutOfTime, and then it was, too.
+        """
+        report, budget, inner = self.report, self.budget, None if graph is model.graph else graph
         self.tell("building the e-graph")
+        begin = budget.clock()
         with self.timed("encode"):
-            reading = read(graph, shapes, opset, self.declared)
-            engine = Engine(self.rules, self.target, present=reading.terms.rows)
-            engine.load(reading.terms)
+            reading = read(graph, shapes, opset, self.declared, budget)
+            rest = _REST * (self._spent * part + budget.clock() - begin) if budget.timed else 0.0
+            if reading.terms.tuples() > budget.limits.tuples:
+                self._stop(f"tuple limit {budget.limits.tuples:,} while building the e-graph", inner)
+                return False
+            with budget.step("building the e-graph", "engine"):
+                engine = Engine(self.rules, self.target, present=reading.terms.rows, budget=budget)
+                engine.load(reading.terms)
         with self.timed("saturate"):
             try:
-                saturation = engine.saturate(self.limits, self.tell)
+                saturation = engine.saturate(budget, self.tell, rest)
             except Contradiction as error:
                 raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
+        if not saturation.complete:
+            self._stop(saturation.stop, inner)
+        if saturation.tuples > SLACK * budget.limits.tuples:
+            return False  # what comes next would take as much memory again
+        # before the first step there is no better graph, and later only if there is time to find it
+        budget.check("saturating", 0.0 if saturation.iterations else rest)
         self.tell("extracting")
         with self.timed("freeze"):
             frozen = engine.freeze()
@@ -262,25 +345,26 @@ class _Run:
                 frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops,
                 lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted),
             )  # fmt: skip
-            nodes, rows = pricer.enodes()
+            nodes, rows = pricer.enodes(budget)
         with self.timed("extract"):
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
-            found = extract(nodes, roots)
+            found = extract(nodes, roots, time_limit=max(0.0, budget.left()) if budget.timed else None)
+        if found.message and budget.timed and budget.left() <= 0:
+            self._stop(budget.reached("extracting"), inner)
         choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
         wanted = max((NEEDS_OPSET.get(r.op, 0) for r in choice.values()), default=0)
         read_rows = list(_read_rows(frozen, reading))
         if first:
             report.cost_before += _original_cost(read_rows, pricer)
-            for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
-                report.egraph[key] += n
-        report.cost_after += found.cost
+            report.egraph["classes"] += frozen.classes
+            report.egraph["nodes"] += len(frozen.rows)
+        self._costs[graph] = found.cost
         report.extraction = "; ".join(filter(None, [found.method, found.message]))
         report.gap = max(report.gap, found.gap)
-        report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
-        if not saturation.complete:
-            report.stop = saturation.stop
+        for key, n in (("tuples", saturation.tuples), ("iterations", saturation.iterations)):
+            report.egraph[key] = max(report.egraph[key], n)
         old = {row for _, row in read_rows}
-        explainer = Explainer(reading, shapes, frozen, choice, self.rules, self.target, self.limits, old)
+        explainer = Explainer(reading, shapes, frozen, choice, self.rules, self.target, budget.limits, old)
         self.explainers.append(explainer)
         if all(r in old for r in choice.values()) and _printed(choice) == graph.num_nodes():
             return False
@@ -393,7 +477,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
             run.cost,
             run.target,
             run.dims,
-            run.limits,
+            run.budget,
             lambda stage: None,
             run.strict,
         )

@@ -98,6 +98,11 @@ class TermGraph:
         """How many ids there are."""
         return self._count
 
+    def tuples(self) -> int:
+        """How large an e-graph it makes, about: its rows and facts, what each of them states, and the name of each id."""
+        stated = sum(map(len, self.rows.values())) + sum(map(len, self.facts.values()))
+        return 2 * stated + self.size
+
     def until(self, last: int) -> TermGraph:
         """The terms and facts that name no id above `last`, to be loaded; more cannot be added to them."""
         kept = TermGraph(self.ops, vectors=self.vectors, symbols=self.symbols)

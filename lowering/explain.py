@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, Limits, OutOfTime
 from ..egraph.evaluate import Array, Inputs
 from ..egraph.explain import Derivation, derive
 from ..egraph.nearmiss import near_misses, stopped
 from ..egraph.region import Regions
 from ..egraph.rule import Rule
-from ..egraph.saturate import Engine, Frozen, Limits, Row
+from ..egraph.saturate import Engine, Frozen, Row
 from ..egraph.target import Target
 from ..egraph.view import LAYOUT
 from .emit import FUSED

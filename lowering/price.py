@@ -8,6 +8,7 @@ from numbers import Integral
 
 import onnx_ir as ir
 
+from ..egraph.budget import Budget
 from ..egraph.cost import ABSENT, CostModel, Tensor, Work
 from ..egraph.dtypes import NAMES
 from ..egraph.errors import CostError, ModelError
@@ -82,10 +83,11 @@ class Pricer:
         self._cells = {r.cls: r.children for r in frozen.rows if r.op in ("Cons", "Nil")}
         self.const = self._constants()
 
-    def enodes(self) -> tuple[list[ENode], list[int]]:
-        """ENodes and, for each, the index of its row (-1: the price of raising the opset)."""
+    def enodes(self, budget: Budget) -> tuple[list[ENode], list[int]]:
+        """ENodes and, for each, the index of its row (-1: the price of raising the opset). Raises OutOfTime."""
         nodes, rows, raised = [], [], self.frozen.classes
         for i, r in enumerate(self.frozen.rows):
+            budget.check("extracting")
             if self.ops[r.op].marker:
                 continue
             children = r.children

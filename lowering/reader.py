@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, Limits
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
 from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
@@ -83,13 +84,15 @@ class Reading:
         return f"value {value.name!r}" if node is None else f"node {node.name!r} ({node.op_type})"
 
 
-def read(graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = ()) -> Reading:
+def read(
+    graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = (), budget: Budget | None = None
+) -> Reading:
     """The terms of `graph`. Values captured from an outer graph are its leaves.
 
     `terms` are those a caller declared: a node of such an operator that gives all of its operands and attributes, and
-    no other, is read as one.
+    no other, is read as one. Raises OutOfTime when the `budget` has none left.
     """
-    return _Reader(graph, shapes, opset, terms).read()
+    return _Reader(graph, shapes, opset, terms).read(budget or Budget(Limits()))
 
 
 class _Reader:
@@ -106,10 +109,11 @@ class _Reader:
         self._arrays: dict[ir.Value, np.ndarray] = {}
         self._spelled: dict[ir.Node, list[Spelling]] = {}
 
-    def read(self) -> Reading:
+    def read(self, budget: Budget) -> Reading:
         nodes = list(self.graph)
         live = self._live(nodes)
         for node in nodes:
+            budget.check("building the e-graph")
             if node in live:
                 self._node(node)
         self.terms.roots = [self._id(v) for v in self.graph.outputs]

@@ -22,6 +22,7 @@ from itertools import zip_longest
 
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, Limits
 from .dims import Dim, Dims
 from .shape_equations import Equations
 from .shape_library import library
@@ -98,13 +99,14 @@ class Shapes:
         return self._dims.evaluate(dim, values)
 
 
-def infer(model: ir.Model) -> Shapes:
+def infer(model: ir.Model, budget: Budget | None = None) -> Shapes:
     """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
     inlined.
 
-    Weights are not read. A node that cannot be understood leaves its outputs unknown.
+    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises OutOfTime when the
+    `budget` has none left.
     """
-    run = Inference(model)
+    run = Inference(model, budget)
     run.graph_inputs()
     run.graph(model.graph, live_nodes(model.graph))
     return run.result()
@@ -113,8 +115,8 @@ def infer(model: ir.Model) -> Shapes:
 class Inference:
     """One run over one model."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
+    def __init__(self, model: ir.Model, budget: Budget | None = None) -> None:
+        self._model, self._budget = model, budget or Budget(Limits())
         self._opsets = dict(model.opset_imports)
         self._dims = Dims()
         self._proven = Equations()
@@ -165,6 +167,7 @@ class Inference:
         for value in graph.initializers.values():
             self._initializer(value)
         for node in graph:
+            self._budget.check("inferring shapes")
             self._node(node, live(node))
 
     def _node(self, node: ir.Node, live: bool) -> None:
