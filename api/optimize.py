@@ -50,8 +50,8 @@ _FREE_CONSTANTS = 4
 _PASSES = 2
 #: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
 _REST = 0.8
-#: What serializing a model takes of the time that reading it took.
-_SERIALIZED = 0.3
+#: What writing and explaining the result and freeing memory take, and serializing, of the time that reading took.
+_WRITTEN, _SERIALIZED = 1.0, 0.3
 #: The part of the time limit that a verification is left.
 _VERIFIED = 0.5
 
@@ -218,8 +218,7 @@ class _Run:
         with self.timed("read"):
             loaded = load(source)
         self._spent = budget.clock() - begin
-        # enough to read it once more, which gives it back as it was, or else to write and explain the result
-        budget.kept += self._spent * (1 + _SERIALIZED * (loaded.kind == "proto"))
+        budget.kept += self._spent * (_WRITTEN + _SERIALIZED * (loaded.kind == "proto"))
         try:
             return self._optimise(source, loaded)
         finally:
@@ -233,10 +232,11 @@ class _Run:
         if report.unchanged:
             report.nodes_after = report.nodes_before
             return self._result(model, loaded)
-        whole = True  # the model is as it was read
+        spare = model  # the model as it was read, where there is no time to read it again
         try:
-            self.budget.check("reading")
-            whole = False
+            with self.timed("read"):
+                self.budget.check("reading")
+                spare = model.clone() if self.budget.timed else model
             with self.timed("shapes"):
                 lift_constants(model)
             # What a body learns from its optimised surroundings may make it smaller still.
@@ -261,8 +261,8 @@ class _Run:
             limit = f"nothing cheaper was found before a limit was reached: {report.stop}"
             report.unchanged = limit if self._stops else "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
-            if not whole:
-                model = load(source).model  # as it was, its Constant nodes included
+            # as it was, its Constant nodes included
+            model = spare if self.budget.timed else load(source).model
         elif (model.ir_version or 0) < _FREE_CONSTANTS:
             sink_constants(model)
             report.nodes_after = _count(model)
