@@ -13,18 +13,18 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from .egraph.budget import Budget, Limits, OutOfTime
+from .egraph.budget import Budget, LimitReached, Limits
 from .egraph.cost import CostModel, Roofline
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.explain import Derivation
 from .egraph.extract import extract
-from .egraph.ops import Op
-from .egraph.rule import Rule, select
 from .egraph.pace import SLACK
+from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
-from .lowering.emit import FUSED, NEEDS_OPSET
+from .fusions import enter
+from .lowering.emit import NEEDS_OPSET
 from .lowering.explain import Explainer
 from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
 from .lowering.opsets import can_raise
@@ -34,8 +34,8 @@ from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
-from .lowering.writer import Names, Writer, Written, sink_constants
-from .report import Fused, Report
+from .lowering.writer import Names, Writer, sink_constants
+from .report import Report
 from .rules import ALL
 from .rules.attention import ROWS_VISIBLE
 from .verification import verdict
@@ -65,13 +65,14 @@ class Result:
     _ir: ir.Model = field(repr=False)
     _sides: frozenset[Path] = field(repr=False)  # files with weights of the model that was read
     _explainers: Sequence[Explainer] = field(default=(), repr=False)
+    _limits: Limits = field(default_factory=Limits, repr=False)
 
     def __repr__(self) -> str:
         return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
 
     def explain(self, node: str) -> Derivation:
         """The chain of rules that made a fused node of the result (`report.fused` lists them), replayed and
-        checked.
+        checked, within the limits, which hold for this call anew.
 
         Raises ModelError for any other name.
         """
@@ -105,13 +106,18 @@ class Result:
         return name in values or any(name == n.name or name in {v.name for v in n.outputs} for n in nodes)
 
     def near_misses(self, progress: Progress | None = None) -> list[str]:
-        """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more."""
+        """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more, and the limits
+        hold for this call anew.
+        """
         if not self.report.missed:
+            budget = Budget(self._limits)
+            if self.report.stop != "saturated" and not self._explainers:
+                self.report.missed.append(f"no graph was optimized ({self.report.stop}): with more, more may be fused")
             last = {e.reading.graph: e for e in self._explainers}  # of several passes over a graph
             for graph, explainer in last.items():
                 if progress is not None:
                     progress(f"looking for near misses in {graph.name or 'the graph'}")
-                self.report.missed += explainer.misses()
+                self.report.missed += explainer.misses(budget)
         return self.report.missed
 
 
@@ -135,9 +141,9 @@ def saturate_and_extract(
     to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
     reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: what the call may take; at a
     limit the best graph so far is returned, or the model as it came, and `report.stop` says which limit it was and
-    where. Only reading the model is never cut short. strict: keep the values of fully masked rows, too: rules that assume
-    there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
-    differ; `report.verification` says what was compared.
+    where. Only reading the model is never cut short. strict: keep the values of fully masked rows, too: rules that
+    assume there is none are left out. verify: run both models and raise VerificationError, naming the rule, if
+    they differ; `report.verification` says what was compared.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
@@ -206,7 +212,7 @@ class _Run:
         finally:
             self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
 
-    def _stop(self, reason: str, graph: ir.Graph | None = None) -> None:
+    def stop(self, reason: str, graph: ir.Graph | None = None) -> None:
         """Enter into the report that a limit was reached; `graph` is the body it was reached in."""
         self._stops[f"{reason} in graph {graph.name!r}" if graph is not None else reason] = None
         self.report.stop = "; ".join(self._stops)
@@ -244,8 +250,8 @@ class _Run:
             for _ in range(_PASSES if again else 0):
                 if not self._pass(model, first=False):
                     break
-        except OutOfTime as reached:
-            self._stop(str(reached))
+        except LimitReached as reached:
+            self.stop(str(reached))
         if all(graph in self._costs for graph in _inner_first(model.graph)):
             report.cost_after = sum(self._costs.values())
         else:
@@ -270,7 +276,7 @@ class _Run:
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
-        prices the model as it came. Raises OutOfTime before any graph.
+        prices the model as it came. Raises LimitReached before any graph.
         """
         self.tell("inferring shapes")
         begin = self.budget.clock()
@@ -284,35 +290,25 @@ class _Run:
         for k, graph in enumerate(graphs):
             share = sizes[k] / sum(sizes[k:])
             try:
-                with self._sharing(share):
+                with self.budget.sharing(share):
                     changed |= self._graph(model, graph, shapes, names, opset, first, sizes[k] / sum(sizes))
-            except OutOfTime as reached:
-                self._stop(str(reached), None if graph is model.graph else graph)
+            except LimitReached as reached:
+                self.stop(str(reached), None if graph is model.graph else graph)
             if graph not in self._costs and graph in before:
                 self._costs[graph] = before[graph]
         self._changed |= changed
         return changed
 
-    @contextmanager
-    def _sharing(self, share: float) -> Iterator[None]:
-        """Leave this part of the time that is left to what is done now, the rest to the graphs after it."""
-        others = max(0.0, self.budget.left()) * (1 - share) if self.budget.timed else 0.0
-        self.budget.kept += others
-        try:
-            yield
-        finally:
-            self.budget.kept -= others
-
     def _result(self, model: ir.Model, loaded: Loaded) -> Result:
         given = ir.to_proto(model) if loaded.kind == "proto" else model
-        return Result(given, self.report, model, loaded.sides, self.explainers)
+        return Result(given, self.report, model, loaded.sides, self.explainers, self.budget.limits)
 
     def _graph(
         self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool, part: float
     ) -> bool:  # fmt: skip
         """Optimise one graph in place, which is `part` of the model; False if it was left as it is.
 
-        Raises OutOfTime, and then it was, too.
+        Raises LimitReached, and then it was, too.
         """
         report, budget, inner = self.report, self.budget, None if graph is model.graph else graph
         self.tell("building the e-graph")
@@ -321,8 +317,7 @@ class _Run:
             reading = read(graph, shapes, opset, self.declared, budget)
             rest = _REST * (self._spent * part + budget.clock() - begin) if budget.timed else 0.0
             if reading.terms.tuples() > budget.limits.tuples:
-                self._stop(f"tuple limit {budget.limits.tuples:,} while building the e-graph", inner)
-                return False
+                raise LimitReached(budget.full("building the e-graph"))
             with budget.step("building the e-graph", "engine"):
                 engine = Engine(self.rules, self.target, present=reading.terms.rows, budget=budget)
                 engine.load(reading.terms)
@@ -332,7 +327,7 @@ class _Run:
             except Contradiction as error:
                 raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
         if not saturation.complete:
-            self._stop(saturation.stop, inner)
+            self.stop(saturation.stop, inner)
         if saturation.tuples > SLACK * budget.limits.tuples:
             return False  # what comes next would take as much memory again
         # before the first step there is no better graph, and later only if there is time to find it
@@ -350,7 +345,7 @@ class _Run:
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
             found = extract(nodes, roots, time_limit=max(0.0, budget.left()) if budget.timed else None)
         if found.message and budget.timed and budget.left() <= 0:
-            self._stop(budget.reached("extracting"), inner)
+            self.stop(budget.reached("extracting"), inner)
         choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
         wanted = max((NEEDS_OPSET.get(r.op, 0) for r in choice.values()), default=0)
         read_rows = list(_read_rows(frozen, reading))
@@ -376,32 +371,8 @@ class _Run:
                 if node.domain and node.domain not in model.graph.opset_imports:
                     model.graph.opset_imports[node.domain] = 1
         with self.timed("explain"):
-            self._explain(explainer, written, old, engine.extra_ops)
+            enter(report, explainer, written)
         return True
-
-    def _explain(
-        self, explainer: Explainer, written: Written, old: set[Row], extra: Mapping[str, Op]
-    ) -> None:
-        """Enter each new fused operator of a written graph into the report, with the rules that led to it."""
-        assumed = set(self.report.assumptions)
-        assumes = {r.name: r.assumes for r in self.rules}
-        merging = {k for k, r in enumerate(self.rules) if not r.roots()[1]}  # their product is an operand
-        for c, r in explainer.choice.items():
-            if r in old:
-                silent = explainer.frozen.why.get(c, set()) & merging
-                assumed.update(a for k in silent for a in self.rules[k].assumes)
-                continue
-            by = explainer.rules_of(c)
-            assumed.update(a for name in by for a in assumes[name])
-            if r.op not in FUSED and r.op not in extra:
-                continue
-            for n in written.nodes.get(c, ()):
-                explainer.values.setdefault(c, n.outputs[0].name or "")
-                explainer.nodes[n.name or ""] = c
-                graph = explainer.reading.graph.name or ""
-                spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
-                self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
-        self.report.assumptions = sorted(assumed)
 
 
 def _left_alone(loaded: Loaded) -> str:
@@ -468,9 +439,13 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(source, optimised, dims=small, strict=run.strict, provider=run.target.provider)
+        return compare(
+            source, optimised, dims=small, strict=run.strict, provider=run.target.provider, budget=run.budget
+        )
 
     def right_without(names: Iterable[str]) -> bool:
+        searching = "looking for the false rule"
+        run.budget.check(searching)
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")
         again = _Run(
             select(run.rules, names),
@@ -485,6 +460,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
             outcome = compared(again.optimise(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
             return False
+        run.budget.check(searching)  # else what agrees may be the model as it came
         return outcome.ok
 
     run.tell("verifying")
@@ -494,13 +470,15 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     outcome = compared(result._ir)
     run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
     run.report.verified = outcome.ok
+    if run.budget.timed and outcome.skipped == run.budget.reached("verifying"):
+        run.stop(outcome.skipped)
 
 
 def _suspects(run: _Run) -> list[str]:
     """Rules whose step in some derivation changes a value."""
     found: dict[str, None] = {}
     for explainer in run.explainers:
-        for name in explainer.false_rules():
+        for name in explainer.false_rules(run.budget):
             found[name] = None
     return list(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from textwrap import shorten
 
+from .egraph.budget import LimitReached
 from .egraph.errors import VerificationError
 from .lowering.verify import Mismatch, Verification
 
@@ -23,10 +24,13 @@ def verdict(
     """
     if outcome.mismatches:
         first = outcome.mismatches[0]
-        false = next((name for name in suspects() if right_without(frozenset({name}))), None)
-        if false is not None:
-            raise VerificationError(f"rule {false} is false: {_differs(first)}")
-        names = culprits(used[::-1], right_without)
+        try:
+            false = next((name for name in suspects() if right_without(frozenset({name}))), None)
+            if false is not None:
+                raise VerificationError(f"rule {false} is false: {_differs(first)}")
+            names = culprits(used[::-1], right_without)
+        except LimitReached as reached:
+            raise VerificationError(f"{_differs(first)}; the rule is not known: {reached}") from None
         who = "and not because of the rules that were used"
         if names:
             who = f"the numbers are right without rule{'s' * (len(names) > 1)} {' and '.join(names)}"

@@ -33,8 +33,11 @@ class Limits:
                 raise EGraphError(f"Limits({name}={value!r}): a number from 0 up is wanted")
 
 
-class OutOfTime(Exception):
-    """No time is left; what was under way is given up. Never leaves a call: it returns what it has by then."""
+class LimitReached(BaseException):
+    """A limit is reached, and what was under way is given up. Never leaves a call: it returns what it has by then.
+
+    No Exception, since those say that a node, a rule or a runtime has failed, and are caught for that.
+    """
 
 
 class Budget:
@@ -62,14 +65,28 @@ class Budget:
         """What a report says of the time limit."""
         return f"time limit {self.limits.seconds:g} s (not reproducible) while {doing}"
 
+    def full(self, doing: str) -> str:
+        """What a report says of the limit of size."""
+        return f"tuple limit {self.limits.tuples:,} while {doing}"
+
     def check(self, doing: str, ahead: float = 0.0) -> None:
-        """Raises OutOfTime unless more than `ahead` seconds are left for what comes next."""
+        """Raises LimitReached unless more than `ahead` seconds are left for what comes next."""
         if self.limits.seconds is not None and self.left() <= ahead:
-            raise OutOfTime(self.reached(doing))
+            raise LimitReached(self.reached(doing))
+
+    @contextmanager
+    def sharing(self, share: float) -> Iterator[None]:
+        """Leave this part of what is left to what is done now, and keep the rest for what comes after it."""
+        others = max(0.0, self.left()) * (1 - share) if self.timed else 0.0
+        self.kept += others
+        try:
+            yield
+        finally:
+            self.kept -= others
 
     @contextmanager
     def step(self, doing: str, kind: str) -> Iterator[None]:
-        """Something that cannot be interrupted. Raises OutOfTime if the longest of its kind so far does not fit."""
+        """Something that cannot be interrupted. Raises LimitReached if the longest of its kind so far does not fit."""
         self.check(doing, self._longest.get(kind, 0.0))
         begin = self.clock()
         yield

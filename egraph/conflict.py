@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .budget import Budget, OutOfTime
+from .budget import Budget, LimitReached
 from .dtypes import NAMES
 from .errors import Contradiction, UnsoundMerge
 from .graph import TermGraph
@@ -32,7 +32,7 @@ def blame(
     """
     try:
         done, number = _until_conflict(rules, target, graph, budget)
-    except OutOfTime as reached:
+    except LimitReached as reached:
         return UnsoundMerge(f"facts contradict each other, by a rule that is not known: {reached} ({reason})")
     if number is None:
         return UnsoundMerge(f"facts contradict each other, but not when the rules run one by one ({reason})")
@@ -62,7 +62,7 @@ def _until_conflict(
     rules: Sequence[Rule], target: Target | None, graph: TermGraph, budget: Budget
 ) -> tuple[list[int], int | None]:
     """(rules run before, the number of the one that meets the conflict; -1 if none is needed, None if none
-    does). Raises OutOfTime.
+    does). Raises LimitReached.
     """
     from .saturate import Engine
 

@@ -99,7 +99,7 @@ class TermGraph:
         return self._count
 
     def tuples(self) -> int:
-        """How large an e-graph it makes, about: its rows and facts, what each of them states, and the name of each id."""
+        """How large an e-graph it makes, about: rows and facts, what each of them states, and the name of each id."""
         stated = sum(map(len, self.rows.values())) + sum(map(len, self.facts.values()))
         return 2 * stated + self.size
 

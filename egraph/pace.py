@@ -32,7 +32,7 @@ class Pace:
         """Whether a step of a stage may begin; it begins if so."""
         tuples = self.budget.limits.tuples
         if self.size > tuples or self.size * self._growth.get(stage, 1.0) > SLACK * tuples:
-            self.stop = self.full()
+            self.stop = self.budget.full("saturating")
         elif self.budget.timed:
             wanted = self._seconds.get(stage, 0.0) + self._rest * self.size / self._first
             self.stop = self.budget.reached("saturating") if self.budget.left() <= wanted else ""
@@ -49,11 +49,7 @@ class Pace:
     def lost(self, size: int) -> bool:
         """Whether a step, not done yet, has passed a limit by so much that its e-graph is of no use."""
         if size > SLACK * self.budget.limits.tuples:
-            self.stop, self.size = self.full(), size
+            self.stop, self.size = self.budget.full("saturating"), size
         elif self.budget.timed and self.budget.left() <= 0:
             self.stop = self.budget.reached("saturating")
         return bool(self.stop)
-
-    def full(self) -> str:
-        """What a report says of the limit of size."""
-        return f"tuple limit {self.budget.limits.tuples:,} while saturating"

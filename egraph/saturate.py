@@ -43,7 +43,7 @@ class Engine:
     terms of the graph that will be loaded: what can never match there is left out, as most of what a run costs
     is asking every rule, every time, whether anything is new.
 
-    Raises OutOfTime when the `budget` has none left before the e-graph is made.
+    Raises LimitReached when the `budget` has none left before the e-graph is made.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Engine:
                 if not updated:
                     return Saturation("saturated", i, pace.size, matches)
                 if pace.size > budget.limits.tuples:
-                    return Saturation(pace.full(), i, pace.size, matches)
+                    return Saturation(budget.full("saturating"), i, pace.size, matches)
             rounds = budget.limits.iterations
             return Saturation(f"iteration limit {rounds}", rounds, pace.size, matches)
         except self._b.EggSmolError as error:

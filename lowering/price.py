@@ -84,7 +84,7 @@ class Pricer:
         self.const = self._constants()
 
     def enodes(self, budget: Budget) -> tuple[list[ENode], list[int]]:
-        """ENodes and, for each, the index of its row (-1: the price of raising the opset). Raises OutOfTime."""
+        """ENodes and, for each, the index of its row (-1: the price of raising the opset). Raises LimitReached."""
         nodes, rows, raised = [], [], self.frozen.classes
         for i, r in enumerate(self.frozen.rows):
             budget.check("extracting")

@@ -90,7 +90,7 @@ def read(
     """The terms of `graph`. Values captured from an outer graph are its leaves.
 
     `terms` are those a caller declared: a node of such an operator that gives all of its operands and attributes, and
-    no other, is read as one. Raises OutOfTime when the `budget` has none left.
+    no other, is read as one. Raises LimitReached when the `budget` has none left.
     """
     return _Reader(graph, shapes, opset, terms).read(budget or Budget(Limits()))
 

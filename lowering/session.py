@@ -22,6 +22,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedHere
 
+from ..egraph.budget import Budget, Limits
 from .feeds import Array, Model
 from .tensors import SideFiles, elements, external
 
@@ -46,9 +47,19 @@ class Source(NamedTuple):
 
 
 class Session:
-    """A loaded model. `weights` replace initializers of the same name."""
+    """A loaded model. `weights` replace initializers of the same name.
 
-    def __init__(self, source: Source, optimise: bool, weights: Mapping[str, Array] | None = None) -> None:
+    Loading and running raise LimitReached where the longest of its kind so far does not fit into the budget.
+    """
+
+    def __init__(
+        self, source: Source, optimise: bool, weights: Mapping[str, Array] | None = None, budget: Budget | None = None
+    ) -> None:
+        self._budget = budget or Budget(Limits())
+        with self._budget.step("verifying", "load"):
+            self._load(source, optimise, weights)
+
+    def _load(self, source: Source, optimise: bool, weights: Mapping[str, Array] | None) -> None:
         level = ort.GraphOptimizationLevel
         options = ort.SessionOptions()
         options.log_severity_level = 4
@@ -73,6 +84,10 @@ class Session:
 
     def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         """Output arrays by name. Raises what onnxruntime raises; TypeError for a sequence or map."""
+        with self._budget.step("verifying", "run"):
+            return self._run(feed)
+
+    def _run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         given = {n: a for n, a in feed.items() if n in self._inputs}
         if self._coarse or any(a.dtype.isbuiltin != 1 for a in given.values()):
             return self._run_values(given)

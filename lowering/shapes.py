@@ -103,7 +103,7 @@ def infer(model: ir.Model, budget: Budget | None = None) -> Shapes:
     """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
     inlined.
 
-    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises OutOfTime when the
+    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises LimitReached when the
     `budget` has none left.
     """
     run = Inference(model, budget)

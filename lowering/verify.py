@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, LimitReached, Limits
 from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nudge, real_tokens, settle, widened
 from .feeds import Array, Feed, Model, plan_feeds, read_model
 from .inputs import Dims
@@ -148,14 +149,15 @@ class _Answers:
 
 
 def _ask(
-    model: Model, parsed: ir.Model, feeds: Sequence[Feed], dropped: Sequence[str], seed: int, tell: Progress
-) -> _Answers:
+    model: Model, parsed: ir.Model, feeds: Sequence[Feed], dropped: Sequence[str], seed: int, tell: Progress,
+    budget: Budget,
+) -> _Answers:  # fmt: skip
     answers, rng = _Answers(dropped=list(dropped)), np.random.default_rng(seed)
     declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
     tell("running the original")
     try:
         source = source_of(model, parsed)
-        session = Session(source, False)
+        session = Session(source, False, budget=budget)
     except Exception as error:  # onnxruntime's exceptions share no base of their own
         answers.failure = f"onnxruntime cannot load the original: {_line(error)}"
         return answers
@@ -183,13 +185,13 @@ def _ask(
     weights = _moved_weights(parsed, rng)
     if weights:
         tell("measuring rounding: weights moved by one unit in the last place")
-        session = Session(source, False, weights)
+        session = Session(source, False, weights, budget)
         for feed, noise in answers.noise:
             _again(session, feed.inputs, noise, Noise.nudged)
         del session
     tell("measuring rounding: onnxruntime's optimisations on")
     try:
-        session = Session(source, True)
+        session = Session(source, True, budget=budget)
     except Exception:  # onnxruntime's optimisers have bugs of their own
         answers.refused = {feed.name for feed, _ in answers.noise}
         return answers.settled()
@@ -229,6 +231,7 @@ def _judge(
 def verify(
     original: Model, optimised: Model, *, feeds: Sequence[Feed] | None = None, seed: int = 0,
     dims: Dims | None = None, strict: bool = False, progress: Progress | None = None, provider: str = CPU,
+    budget: Budget | None = None,
 ) -> Verification:
     """Compare an optimised model with the original on `feeds`, by default those of `make_feeds`.
 
@@ -240,15 +243,27 @@ def verify(
     Both models run in this process, one session at a time, on the CPU provider. `provider` is the one the optimised
     model is for: what the CPU provider has no kernel for then is no fault, and `skipped` says so. Raises ModelError
     for an unreadable model or an unknown dim; what onnxruntime raises becomes a `Mismatch` ("error"), a dropped feed
-    or `skipped`.
+    or `skipped`. Where the `budget` has no time for all runs, `skipped` says so; a mismatch found by then counts.
     """
-    tell = progress or (lambda message: None)
-    before, after = read_model(original), read_model(optimised)
-    mismatches = _interface(before, after)
-    feeds, dropped = plan_feeds(before, seed=seed, dims=dims) if feeds is None else (feeds, [])
-    if strict:
-        feeds = [replace(feed, pad_mask=None) for feed in feeds]
-    answers = _ask(original, before, feeds, dropped, seed, tell)
+    tell, budget, mismatches = progress or (lambda message: None), budget or Budget(Limits()), list[Mismatch]()
+    try:
+        budget.check("verifying")
+        before, after = read_model(original), read_model(optimised)
+        mismatches += _interface(before, after)
+        feeds, dropped = plan_feeds(before, seed=seed, dims=dims) if feeds is None else (feeds, [])
+        if strict:
+            feeds = [replace(feed, pad_mask=None) for feed in feeds]
+        answers = _ask(original, before, feeds, dropped, seed, tell, budget)
+        return _compared(optimised, after, answers, mismatches, provider, tell, budget)
+    except LimitReached as reached:
+        return Verification(False, 0, 0.0, mismatches, str(reached))
+
+
+def _compared(
+    optimised: Model, after: ir.Model, answers: _Answers, mismatches: list[Mismatch], provider: str, tell: Progress,
+    budget: Budget,
+) -> Verification:  # fmt: skip
+    """The optimised model against what the original says; differences are added to `mismatches`."""
     if answers.failure:
         return Verification(False, 0, 0.0, mismatches, answers.failure, [], answers.dropped)
     runs, largest, here = 0, 0.0, for_cpu(after)
@@ -257,7 +272,7 @@ def verify(
         excused = answers.refused if runtime == "on" else set[str]()
         try:
             source = source_of(optimised if here is after else here, here)
-            session = Session(source, runtime == "on")
+            session = Session(source, runtime == "on", budget=budget)
         except Exception as error:
             if isinstance(error, NotImplementedHere) and provider != CPU:
                 reason = f"not compared: the result needs the {provider} ({_line(error)})"
