@@ -49,15 +49,17 @@ DimOption = Annotated[
     ),
 ]
 IterationsOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Stop saturation after N rounds.")
+    int | None, typer.Option(metavar="N", min=1, help="Stop the saturation of each graph after N rounds.")
 ]
 TuplesOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Stop saturation when the e-graph has N tuples.")
+    int | None, typer.Option(metavar="N", min=1, help="Let no e-graph grow much beyond N tuples.")
 ]
 TimeOption = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0.001, help="Stop by the clock; such a result may not be reproducible."
+        metavar="SECONDS",
+        min=0.001,
+        help="Give the best graph found in this time, verification included; such a result may not be reproducible.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress, and of optimize no report.")]
@@ -234,6 +236,8 @@ def explanation(
     yield from (f"not fused: {m}" for m in missed)
     if not fused and not missed:
         yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"
+    if report.stop != "saturated":
+        yield f"stopped early: {report.stop}"
     if report.unchanged:
         yield f"unchanged: {report.unchanged}"
     if node is None:

@@ -21,7 +21,12 @@ class Fused:
 
 @dataclass(slots=True)
 class Report:
-    """`times` are CPU seconds per stage; costs are picoseconds at the reference sizes."""
+    """`times` are CPU seconds per stage; costs are picoseconds at the reference sizes, 0 where a limit left some graph
+    without a price.
+
+    `egraph` counts e-classes and e-nodes of all graphs, tuples of the largest e-graph and iterations of the longest
+    saturation. `stop` is "saturated", or which limits were reached while doing what.
+    """
 
     fused: list[Fused] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -51,6 +56,8 @@ class Report:
     def text(self) -> str:
         """The report as plain lines."""
         lines = [f"nodes: {self.nodes_before} -> {self.nodes_after}"]
+        if self.stop != "saturated":
+            lines.append(f"stopped early: {self.stop}")
         if self.unchanged:
             lines.append(f"unchanged: {self.unchanged}")
         for op, n in self.counts().items():
@@ -64,9 +71,9 @@ class Report:
         if self.cost_before:
             saved = 1 - self.cost_after / self.cost_before
             lines.append(f"predicted CPU time: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
-        e = self.egraph
+        e, ended = self.egraph, "saturated" if self.stop == "saturated" else "stopped"
         lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
-                     f" {self.stop} after {e['iterations']} iterations")  # fmt: skip
+                     f" {ended} after {e['iterations']} iterations")  # fmt: skip
         if self.extraction:
             lines.append(f"extraction: {self.extraction}, optimality gap {self.gap:.2%}")
         lines += [f"assumes: {a}" for a in self.assumptions]
