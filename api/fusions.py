@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from .lowering.emit import FUSED
 from .lowering.explain import Explainer
 from .lowering.writer import Written
 from .report import Fused, Report
 
 
-def enter(report: Report, explainer: Explainer, written: Written) -> None:
-    """Enter each new fused operator of a written graph, and what its rules assume; tell the explainer its nodes."""
+def enter(report: Report, explainer: Explainer, written: Written, declared: Collection[str]) -> None:
+    """Enter each new fused operator of a written graph, and what its rules assume; tell the explainer its nodes.
+
+    `declared` are the terms that a caller declared: a node of one counts as fused.
+    """
     rules, assumed = explainer.rules, set(report.assumptions)
-    declared = {op.name for r in rules for op in r.terms()}
     assumes = {r.name: r.assumes for r in rules}
     merging = {k for k, r in enumerate(rules) if not r.roots()[1]}  # their product is an operand
     for c, r in explainer.choice.items():

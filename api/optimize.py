@@ -371,7 +371,7 @@ class _Run:
                 if node.domain and node.domain not in model.graph.opset_imports:
                     model.graph.opset_imports[node.domain] = 1
         with self.timed("explain"):
-            enter(report, explainer, written)
+            enter(report, explainer, written, engine.extra_ops)
         return True
 
 
