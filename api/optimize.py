@@ -30,6 +30,7 @@ from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
 from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
+from .lowering.staging import Stamp, stamp
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
 from .lowering.writer import Names, Writer, Written, sink_constants
@@ -55,7 +56,7 @@ class Result:
     model: ir.Model | onnx.ModelProto
     report: Report
     _ir: ir.Model = field(repr=False)
-    _sides: frozenset[Path] = field(repr=False)  # files with weights of the model that was read
+    _sides: Mapping[Path, Stamp] = field(repr=False)  # files with weights of the model that was read, as they were
     _explainers: Sequence[Explainer] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
@@ -82,7 +83,7 @@ class Result:
     def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
         """Write the model atomically, its external data beside it; with `report`, the report there, as JSON.
 
-        Raises OutputError, and then every file is as it was.
+        Raises OutputError, and then every file is as it was. May be called again, for this place or another.
         """
         texts = {} if report is None else {Path(report): self.report.to_json()}
         save(self._ir, path, texts, self._sides)
@@ -237,7 +238,7 @@ class _Run:
 
     def _result(self, model: ir.Model, loaded: Loaded) -> Result:
         given = ir.to_proto(model) if loaded.kind == "proto" else model
-        return Result(given, self.report, model, loaded.sides, self.explainers)
+        return Result(given, self.report, model, {side: stamp(side) for side in loaded.sides}, self.explainers)
 
     def _graph(
         self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool

@@ -136,11 +136,12 @@ def test_a_link_stays_and_leads_to_the_model(tmp_path: Path, exists: bool) -> No
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-@pytest.mark.parametrize(("at", "old"), [*((at, True) for at in range(1, 6)), *((at, False) for at in range(1, 4))])
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("old", [True, False])
 def test_stopped_at_any_rename(
     tmp_path: Path, error: type[BaseException], at: int, old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Renames: the old side file away, the new one in, the old report away, the new one in, the model in."""
+    """Renames: the side file in, the model in, the report in."""
     source, far = with_side_file(tmp_path), tmp_path / "far"
     far.mkdir()
     if old:
@@ -160,6 +161,8 @@ def test_stopped_at_any_rename(
         result.save(far / "o.onnx", report=far / "r.json")
     assert contents(far) == before
     assert listing(far) == sorted(before)
+    result.save(far / "o.onnx", report=far / "r.json")
+    assert np.isfinite(run(far / "o.onnx", x=x())[0]).all()
 
 
 def test_an_interrupt_after_the_last_rename_keeps_the_new_files(
