@@ -35,6 +35,7 @@ from onnx_egraph import Result, cli, saturate_and_extract
 from onnx_egraph.egraph.errors import OutputError
 from onnx_egraph.lowering import save as saving
 from onnx_egraph.lowering import staging
+from onnx_egraph.rules import ALL
 
 KINDS = ("inline", "large", "copied", "report", "gone")
 FAULTS = ("kill", "interrupt", "full", "SIGTERM", "SIGINT")
@@ -42,10 +43,12 @@ PLANTS = ("swapped", "reused", "unswept", "eager", "hasty")
 SIZE = 16
 #: What a save does to the disk, and may be stopped before. Reads are no such thing.
 OPERATIONS = frozenset(
-    "open write writelines close __exit__ mkdir rmdir unlink remove rename replace link symlink truncate fsync sendfile "
-    "copy_file_range flock chmod utime".split()
+    "open write writelines close __exit__ mkdir rmdir unlink remove rename replace link symlink truncate fsync "
+    "sendfile copy_file_range flock chmod utime".split()
 )
-#: Of those, what a full disk refuses.
+#: Of those, what changes names: between two of them, a model could be without its weights.
+NAMING = frozenset("mkdir rmdir unlink remove rename replace link symlink".split())
+#: What a full disk refuses.
 GROWING = frozenset("write writelines mkdir rename replace link fsync sendfile copy_file_range".split())
 
 
@@ -86,7 +89,8 @@ def model(seed: int, weights: Path | None, name: str = "weights.bin", size: int 
             tensor.external_data.add(key="location", value=place.name)
     stored.append(nh.from_array(rng.standard_normal(size).astype(np.float32), "c"))
     nodes = [h.make_node(*a) for a in (
-        ("MatMul", ["x", "a"], ["p"]), ("Relu", ["p"], ["q"]), ("MatMul", ["q", "b"], ["r"]), ("Add", ["r", "c"], ["y"]),
+        ("MatMul", ["x", "a"], ["p"]), ("Relu", ["p"], ["q"]), ("MatMul", ["q", "b"], ["r"]),
+        ("Add", ["r", "c"], ["y"]),
     )]  # fmt: skip
     ends = [h.make_tensor_value_info(k, onnx.TensorProto.FLOAT, ["n", size]) for k in "xy"]
     graph = h.make_graph(nodes, "g", ends[:1], ends[1:], stored)
@@ -106,6 +110,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file, and every folder with nothing inside."""
     found = {str(p.relative_to(folder)): b"" for p in folder.rglob("*") if p.is_dir()}
     return found | {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def optimized(job: tuple[Path, Path, int]) -> bytes:
+    """Optimize and save a model with the first few rules, or with all for 0; in a process of its own, perhaps."""
+    source, target, rules = job
+    saturate_and_extract(source, rules=ALL[:rules] if rules else ALL).save(target)
+    return target.read_bytes()
 
 
 def own_files(path: Path, state: dict[str, bytes]) -> set[str]:
@@ -128,10 +139,11 @@ def planted(name: str | None) -> Iterator[None]:
 
         patches = [(saving, "publish", swapped)]
     elif name == "reused":  # weights under the name that the old model knows
-        patches = [
-            (saving, "_existing", lambda target: []),
-            (saving, "_named", lambda parts, target, *_: {p: saving._side_name(target, k) for k, p in enumerate(parts)}),
-        ]
+
+        def named(parts: list[Path], target: Path, *_: Any) -> dict[Path, str]:
+            return {part: saving._side_name(target, k) for k, part in enumerate(parts)}
+
+        patches = [(saving, "_existing", lambda target: []), (saving, "_named", named)]
     elif name == "unswept":  # what a dead process left stays
         patches = [(staging, "_sweep", lambda place: None)]
     elif name == "eager":  # the report before the model
@@ -169,8 +181,8 @@ class Campaign:
     seed: int
     plant: str | None
     home: Path
+    only: frozenset[str] = OPERATIONS
     stops: int = 0
-    points: int = 0
     failures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -229,7 +241,7 @@ class Campaign:
 
     def child(self, at: int) -> int:
         """The status to exit with: 0 saved, 1 an OutputError, 2 interrupted, 128 + n by the command line."""
-        stopper = Stopper(at, self.stop, GROWING if self.fault == "full" else OPERATIONS)
+        stopper = Stopper(at, self.stop, GROWING if self.fault == "full" else self.only)
         status = 0
         sys.setprofile(stopper)
         try:
@@ -238,8 +250,7 @@ class Campaign:
             else:
                 self.save(self.new, self.work)
         except OutputError as error:
-            assert len(str(error).splitlines()) == 1
-            status = 1
+            status = 1 if len(str(error).splitlines()) == 1 else 97
         except KeyboardInterrupt:
             status = 2
         except SystemExit as end:
@@ -283,6 +294,8 @@ class Campaign:
             self.check(status, random.Random(f"{self.seed} {at}"))
         except Exception as error:
             again = f"--fault {self.fault} --kind {self.kind} --seed {self.seed} --at {at}"
+            if self.only == NAMING:
+                again += " --naming"
             if self.plant:
                 again += f" --plant {self.plant}"
             self.failures.append(f"python tests/fuzz/faults.py {again}: {type(error).__name__}: {error}")
@@ -342,21 +355,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--plant", action="append", choices=PLANTS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--at", type=int, help="stop there only")
-    parser.add_argument("--every", type=int, default=1, help="stop at each so many-th operation only")
+    parser.add_argument("--naming", action="store_true", help="stop before changes of names only")
+    parser.add_argument("--first", action="store_true", help="end a campaign with its first failure")
     options = parser.parse_args(arguments)
     for plant in options.plant or [None]:
         for fault in options.fault or FAULTS:
             for kind in options.kind or KINDS:
                 with tempfile.TemporaryDirectory() as home:
-                    campaign = Campaign(fault, kind, options.seed, plant, Path(home).resolve())
+                    only = NAMING if options.naming else OPERATIONS
+                    campaign = Campaign(fault, kind, options.seed, plant, Path(home).resolve(), only)
                     with planted(plant):
-                        at = options.at or 1 + random.Random(f"{options.seed} {kind}").randrange(options.every)
-                        while campaign.once(at) and not options.at:
-                            at += options.every
-                print(json.dumps({
-                    "plant": plant, "fault": fault, "kind": kind, "stops": campaign.stops, "last": at,
-                    "failures": campaign.failures,
-                }), flush=True)  # fmt: skip
+                        at = options.at or 1
+                        while campaign.once(at) and not options.at and not (options.first and campaign.failures):
+                            at += 1
+                found = {"stops": campaign.stops, "failures": campaign.failures}
+                print(json.dumps({"plant": plant, "fault": fault, "kind": kind, **found}), flush=True)
 
 
 if __name__ == "__main__":
