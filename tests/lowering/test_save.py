@@ -334,7 +334,7 @@ def test_disks_that_refuse(two: tuple[Path, Path, Path], refused: str, monkeypat
 
     monkeypatch.setattr(fcntl if refused == "flock" else os, refused, refuse)
     if refused == "mkdir":
-        with pytest.raises(OutputError, match="cannot write .*: refused"):
+        with pytest.raises(OutputError, match=r"cannot write .*: refused"):
             result.save(far / "o.onnx", report=far / "r.json")
         assert contents(far) == {"o.onnx": b"old", "r.json": b"old"}
     else:
