@@ -40,9 +40,12 @@ def verdict(
         (outcome.ill_conditioned, "since rounding changes most of it beyond use"),
     ):
         if outputs:
-            said.append(f"not compared, {why}: {', '.join(outputs)}")
-    if outcome.dropped and outcome.runs:
-        said.append(f"{len(outcome.dropped)} inputs could not be used: {shorten(outcome.dropped[0], 100)}")
+            named = [f"{n}, by {outcome.origins[n]}" if n in outcome.origins else n for n in outputs]
+            said.append(f"not compared, {why}: {', '.join(named)}")
+    said += [f"not compared at {shorten(why, 200)}" for why in outcome.unused]
+    dropped = [why for why in outcome.dropped if why not in outcome.unused]
+    if dropped and outcome.runs:
+        said.append(f"{len(dropped)} inputs could not be used: {shorten(dropped[0], 200)}")
     return "; ".join(said)
 
 
