@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -42,7 +43,7 @@ from .verification import verdict
 
 Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
-#: The largest size of a named dimension that all inputs may have that numbers are compared on; larger ones get one each.
+#: The largest size of a named dimension for all inputs that numbers are compared on; larger ones get one each.
 _COMPARED = 64
 #: The first IR version whose initializers need not be listed among the inputs.
 _FREE_CONSTANTS = 4
@@ -394,10 +395,14 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> Non
     large = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n > _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(
-            source, optimised, dims=small, large=large, strict=run.strict, provider=run.target.provider,
-            runtime=runtime,
-        )  # fmt: skip
+        at_sizes = partial(
+            compare, source, optimised, large=large, strict=run.strict, provider=run.target.provider, runtime=runtime
+        )
+        outcome = at_sizes(dims=small)
+        if outcome.runs or outcome.mismatches or not small:
+            return outcome
+        free = at_sizes(dims={})  # the model does not run at these sizes
+        return replace(free, unused=[*outcome.dropped[:1], *free.unused])
 
     def right_without(names: Iterable[str]) -> bool:
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")

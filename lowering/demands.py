@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from .dims import Dim
+from .operators import width
 from .shapes import Shapes, infer, live_nodes
 
 Sizes = dict[str, int]
@@ -35,8 +36,9 @@ class _Demand:
         return found == self.least if self.exact else found >= self.least
 
 
-def _width(dtype: ir.DataType | None) -> float:
-    return 4.0 if dtype is None or dtype == ir.DataType.STRING else dtype.itemsize
+def _known(value: ir.Value) -> bool:
+    """Whether anything gives the value; models that do not run come here, too."""
+    return value.producer() is not None or value.is_graph_input() or value.const_value is not None
 
 
 class Demands:
@@ -51,20 +53,20 @@ class Demands:
         for node in model.graph:
             if live(node):
                 self._read(node)
-        found = (self._shapes.of(v) for v in model.graph.outputs)
-        self._outside = [(f.dims, _width(f.dtype)) for f in found if f.dims is not None]
+        found = (self._shapes.of(v) for v in model.graph.outputs if _known(v))
+        self._outside = [(f.dims, width(f.dtype)) for f in found if f.dims is not None]
 
     def _read(self, node: ir.Node) -> None:
         for value in node.outputs:
             facts = self._shapes.of(value)
             if facts.dims is None or all(isinstance(d, int) for d in facts.dims):
                 continue
-            self._inside[facts.dims, _width(facts.dtype)] = None
+            self._inside[facts.dims, width(facts.dtype)] = None
             for dim in facts.dims:
                 if isinstance(dim, str):
                     into = self._demands if node.op_type in _WINDOWS else self._vanishing
                     into[_Demand(dim, 1, False)] = None
-        given = [self._shapes.of(v).dims if v is not None else None for v in node.inputs]
+        given = [self._shapes.of(v).dims if v is not None and _known(v) else None for v in node.inputs]
         if node.op_type in _BROADCASTS:
             self._broadcast([dims for dims in given if dims is not None])
         elif node.op_type == "Conv" and len(given) > 1:
@@ -84,10 +86,9 @@ class Demands:
         if isinstance(dim, str):
             self._demands[_Demand(dim, number, True)] = None
 
-    def fit(
-        self, sizes: Sizes, free: Sequence[Set[str]], spare: int, strict: bool, size: Size
-    ) -> bool:  # fmt: skip
-        """Change sizes of `free` symbols (the first set that has any), in place, until the demands are met as far as they can be; whether any was.
+    def fit(self, sizes: Sizes, free: Sequence[Set[str]], spare: int, strict: bool, size: Size) -> bool:
+        """Change sizes of `free` symbols (of the first set that has any), in place, until the demands are met as far
+        as they can be; whether any was changed.
 
         What had to grow grows on until the size it was for is `spare`, so that it is more than one. With `strict`
         nothing inside may be empty.
@@ -162,8 +163,8 @@ class Demands:
     def largest(self, size: Size) -> tuple[float, float]:
         """Bytes of the largest tensor inside, and of the outputs together, as far as the inputs' sizes say."""
 
-        def weight(dims: tuple[Dim, ...], width: float) -> float:
-            return width * math.prod(n for d in dims if (n := self._number(d, size)) is not None)
+        def weight(dims: tuple[Dim, ...], each: float) -> float:
+            return each * math.prod(n for d in dims if (n := self._number(d, size)) is not None)
 
-        inside = max((weight(*each) for each in self._inside), default=0.0)
-        return inside, sum(weight(*each) for each in self._outside)
+        inside = max((weight(*found) for found in self._inside), default=0.0)
+        return inside, sum(weight(*found) for found in self._outside)

@@ -21,6 +21,7 @@ import onnx_ir as ir
 from .demands import Demands
 from .inputs import Dims, Inputs, Use, is_integer, name_of, size_of, symbols_of
 from .load import inlined, parsed
+from .operators import width
 from .tensors import elements
 
 Array = npt.NDArray[np.generic]
@@ -241,8 +242,8 @@ def _build(
             shapes[name_of(value)] = tuple(1 if row else n for n, row in zip(shape, rows, strict=True))
     if any(size < 0 for shape in shapes.values() for size in shape):
         return None
-    widths = {name_of(v): v.dtype.itemsize if v.dtype is not None else 8.0 for v in inputs.values}
-    _weigh(sum(math.prod(shape) * widths[n] for n, shape in shapes.items()), _LARGEST, "inputs", sizes)
+    given = sum(math.prod(shapes[name_of(v)]) * width(v.dtype) for v in inputs.values)
+    _weigh(given, _LARGEST, "inputs", sizes)
     if large:
         inside, outside = demands.largest(size)
         _weigh(inside, _LARGEST, "one value inside", sizes)
@@ -279,8 +280,8 @@ def _build(
         else:
             draw = partial(_values, value, use, shapes[name], plan, _limit(use, sizes), rng)
             filled[name] = _filled(value, draw, turn)
-        given = filled[name]
-        if value.dtype == ir.DataType.BOOL and isinstance(given, np.ndarray) and given.size == 1:
+        made = filled[name]
+        if value.dtype == ir.DataType.BOOL and isinstance(made, np.ndarray) and made.size == 1:
             filled[name] = np.full(shapes[name], turn % 2 == 1)  # a switch: both branches get their turn
     replaced = dict[str, Given]()
     for value in inputs.defaults if turn % 2 == 0 < turn else []:

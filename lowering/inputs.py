@@ -287,7 +287,8 @@ class Inputs:
             sizes[name] = seq if at == 0 or square else (3, 6, 1, 4)[(turn + at) % 4]
         for value in self.values:
             if value.shape is None:
-                for dim, size in zip(self.shape(value, turn), (batch, seq, *((seq, seq, seq) if square else (3, 4, 2))), strict=False):
+                rest = (seq, seq, seq) if square else (3, 4, 2)
+                for dim, size in zip(self.shape(value, turn), (batch, seq, *rest), strict=False):
                     sizes[str(dim)] = size
         sizes.update(self.forced)
         stride = 1

@@ -20,9 +20,14 @@ from ..egraph.errors import ModelError
 from ..egraph.ops import Op
 from .declared import Kind, arguments, call, kind_of
 from .feeds import Array, Given, Model
-from .session import CPU, Session, reason, source_of
+from .load import inlined
+from .operators import title
+from .session import CPU, NotImplementedHere, Session, reason, source_of
 from .shapes import graphs_of
 from .tensors import elements
+
+#: Domains that onnxruntime itself defines, and that are no one else's to add to.
+OWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 
 
 class Runner(Protocol):
@@ -46,12 +51,14 @@ class Runtime:
             except Exception as error:  # onnxruntime's exceptions share no base of their own
                 raise ModelError(f"custom-op library {library}: onnxruntime cannot load it: {reason(error)}") from error
 
-    def unknown(self, model: ir.Model) -> str:
-        """The node that nothing here can run, and why, or nothing."""
+    def unknown(self, model: ir.Model, beside: Sequence[str] = ()) -> str:
+        """The node that nothing here can run, and why, or nothing. Domains `beside` are not looked at."""
+        model = inlined(model)
         top = set(model.graph)
         for node, op in self._lacking(model).items():
-            spelled = f"{node.domain or 'ai.onnx'}::{node.op_type}"
-            said = f"onnxruntime has no operator {spelled}, that of node {node.name!r}"
+            if node.domain in beside:
+                continue
+            said = f"onnxruntime has no such operator as that of {title(node)}"
             if op is None or op.numpy is None:
                 return f"{said}; declare it with a numpy meaning, or name its custom-op library"
             if node not in top:
@@ -64,13 +71,27 @@ class Runtime:
         self, model: Model, read: ir.Model, optimise: bool, weights: Mapping[str, Array] | None = None
     ) -> Runner:
         """The model, ready to run. Raises what onnxruntime raises."""
-        calls = {node: op for node, op in self._lacking(read).items() if op is not None}
-        if calls:
-            return _Stages(read, calls, optimise, weights or {}, self.libraries)
-        return Session(source_of(model, read), optimise, weights, self.libraries)
+        calls = self._calls(read)
+        if not calls:
+            try:
+                return Session(source_of(model, read), optimise, weights, self.libraries)
+            except NotImplementedHere:  # onnxruntime may know an operator and not have it
+                calls = self._calls(read, kernels=True)
+                if not calls:
+                    raise
+        return _Stages(*calls, optimise, weights or {}, self.libraries)
 
-    def _lacking(self, model: ir.Model) -> dict[ir.Node, Op | None]:
-        """The nodes whose operators neither onnxruntime nor a library has."""
+    def _calls(self, model: ir.Model, kernels: bool = False) -> tuple[ir.Model, Mapping[ir.Node, Op]] | None:
+        """The model, its functions inlined, and the nodes to compute by their meaning; None without any."""
+        if not any(self._lacking(model, kernels).values()):
+            return None
+        whole = inlined(model)
+        return whole, {node: op for node, op in self._lacking(whole, kernels).items() if op is not None}
+
+    def _lacking(self, model: ir.Model, kernels: bool = False) -> dict[ir.Node, Op | None]:
+        """The nodes whose operators neither onnxruntime nor a library knows, with `kernels` also those declared ones
+        that onnxruntime knows and has no kernel for.
+        """
         graphs = [model.graph, *(function.graph for function in model.functions.values())]
         local = {(domain, name) for domain, name, _ in model.functions}
         kinds: dict[Kind, list[ir.Node]] = {}
@@ -78,7 +99,7 @@ class Runtime:
             for node in graph.all_nodes():
                 kinds.setdefault(kind_of(node.domain, node.op_type), []).append(node)
         known = {kind_of(s.domain, s.name) for s in _pybind_state.get_all_operator_schema()} | local
-        if not self.declared.keys().isdisjoint(kinds):  # of these a schema is not enough
+        if kernels:
             own = {kind_of(k.domain, k.op_name) for k in _pybind_state.get_all_opkernel_def() if k.provider == CPU}
             known -= self.declared.keys() - own
         lacking = {kind: nodes for kind, nodes in kinds.items() if kind not in known}
@@ -162,7 +183,7 @@ class _Stages:
         try:
             return call(op, operands)
         except Exception as error:  # the caller's function may raise anything
-            raise ValueError(f"node {node.name!r} ({node.op_type}): its numpy meaning fails: {error}") from error
+            raise ValueError(f"{title(node)}: its numpy meaning fails: {error}") from error
 
     def _plain(self, nodes: Sequence[ir.Node], stage: int, known: dict[ir.Value, Given]) -> None:
         """What onnxruntime computes in a stage, as far as a call, a later stage or the caller wants it."""

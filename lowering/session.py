@@ -75,8 +75,8 @@ class Session:
         self._coarse = any(o.type in _COARSE for o in self._session.get_outputs())
 
     def run(self, feed: Mapping[str, Given]) -> dict[str, Array]:
-        """Output arrays by name. A sequence gives its length and an entry "name[i]" per element, a map its keys and
-        its values, an optional without a value nothing. Raises what onnxruntime raises.
+        """Output arrays by name. A sequence gives its length and an entry "name[i]" per element, an
+        optional without a value an entry "name (none)". Raises what onnxruntime raises.
         """
         given = {n: a for n, a in feed.items() if n in self._inputs}
         arrays = {n: a for n, a in given.items() if isinstance(a, np.ndarray)}
@@ -94,7 +94,7 @@ class Session:
 
 def _whole(value: ort.OrtValue) -> Array:
     if not value.is_tensor():
-        raise TypeError("a sequence or map beside element types that numpy has not cannot be compared")
+        raise TypeError("a sequence beside element types that numpy has not cannot be compared")
     return _to_array(value)
 
 
@@ -105,10 +105,7 @@ def _flat(name: str, result: object) -> dict[str, Array]:
         for index, item in enumerate(result):
             found |= _flat(f"{name}[{index}]", item)
         return found
-    if isinstance(result, dict):
-        keys = sorted(result)
-        return {f"{name} (keys)": np.asarray(keys), f"{name} (values)": np.asarray([result[k] for k in keys])}
-    return {name: np.asarray(result)} if result is not None else {}
+    return {f"{name} (none)": np.asarray(True)} if result is None else {name: np.asarray(result)}
 
 
 def _to_array(value: ort.OrtValue) -> Array:
@@ -182,7 +179,7 @@ def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return ir.Tensor(np.array(elements(tensor)), tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-_RUNNING = re.compile(r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: (.*)", re.S)
+_RUNNING = re.compile(r"Non-zero status code .* running (\S+) node\. Name:'(.*?)' Status Message: (.*)", re.S)
 _PLACE = re.compile(r"(/\S+|\w+)\.(cc|h|cpp):\d+ +(?:\S.*?\) |\S+ )?")  # of onnxruntime's own code
 
 

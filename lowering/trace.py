@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from .compare import is_float, widened
 from .feeds import Array, Feed
+from .operators import title
 from .runtime import Runtime
+
+_RUNS = 16  # few random numbers may be the same twice
 
 
 class Trace:
-    """What every node of a model's main graph computes on one feed, twice."""
+    """What every node of a model's main graph computes on one feed, in two runs: where possible, such in which
+    the outputs `differing` differ.
+    """
 
-    def __init__(self, runtime: Runtime, model: ir.Model, feed: Feed) -> None:
+    def __init__(self, runtime: Runtime, model: ir.Model, feed: Feed, differing: Sequence[str]) -> None:
         self._model = model
         self._runs: list[Mapping[str, Array]] = []
         try:
@@ -27,7 +32,11 @@ class Trace:
                         value.shape = None  # what is said of it need not be true
                         told.graph.outputs.append(value)
             runner = runtime.open(told, told, False)
-            self._runs = [runner.run(feed.inputs) for _ in range(2)]
+            first = runner.run(feed.inputs)
+            for _ in range(_RUNS if differing else 1):
+                self._runs = [first, runner.run(feed.inputs)]
+                if not any(_same(*(run[name] for run in self._runs)) for name in differing):
+                    break
         except Exception:  # onnxruntime may show no value of some kind; then nothing is known
             self._runs = []
 
@@ -46,15 +55,11 @@ class Trace:
         while value is not None and self._runs and value.name in self._runs[0] and so(value.name or ""):
             node = value.producer()
             value = next((v for v in _operands(node) if v.name in self._runs[0] and so(v.name or "")), None)
-        return "" if node is None else f"node {node.name or _operand_name(node)!r} ({node.op_type})"
+        return "" if node is None else title(node)
 
 
 def _operands(node: ir.Node | None) -> Iterable[ir.Value]:
     return [v for v in node.inputs if v is not None and v.producer() is not None] if node is not None else []
-
-
-def _operand_name(node: ir.Node) -> str:
-    return node.outputs[0].name or ""
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -8,6 +8,7 @@ weights moved by one unit in the last place, and with onnxruntime's optimisation
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,10 +16,10 @@ import numpy as np
 import onnx_ir as ir
 
 from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nudge, real_tokens, settle, widened
-from .feeds import Array, Feed, Feeder, Given, Model, read_model
+from .feeds import Array, Feed, Feeder, Given, Model, make_feeds, read_model
 from .inputs import Dims
 from .operators import WEIGHTS
-from .runtime import Runner, Runtime
+from .runtime import OWN, Runner, Runtime
 from .session import CPU, NotImplementedHere, reason
 from .tensors import elements
 from .trace import Trace
@@ -33,7 +34,8 @@ class Verification:
 
     `runs` counts the runs of the optimised model that were compared, `max_abs` is the largest difference
     between compared floats. `skipped` says why nothing could be compared, or is empty. `dropped` lists the feeds
-    that could not be used, each with the reason, `unused` the caller's sizes among them. Outputs that agree without that meaning anything are listed, too:
+    that could not be used, each with the reason; `unused` does so for sizes the caller asked for. Outputs that agree
+    without that meaning anything are listed, too:
     `excluded`, as two equal runs of the original differ, `blank`, which hold no number on any feed, and
     `ill_conditioned`, most of whose numbers rounding alone changes beyond use. `origins` says of the first two kinds
     which node makes them so.
@@ -140,13 +142,20 @@ class _Answers:
 
     def rounds(self) -> int:
         """How often each feed's inputs are to be moved, so that every channel is seen often enough."""
-        rows = [sum(noise[name].rows for _, noise in self.noise) for name in self.noise[0][1]]
+        rows = [sum(entry.rows for entry in entries) for entries in self.outputs().values()]
         return max(1, min(_ROUNDS, -(-FEW // max(1, min(rows, default=1)))))
 
     def settled(self) -> _Answers:
-        for name in self.noise[0][1]:
-            settle([noise[name] for _, noise in self.noise])
+        for entries in self.outputs().values():
+            settle(entries)
         return self
+
+    def outputs(self) -> dict[str, list[Noise]]:
+        """Each output's noise on the feeds that have it; a sequence may be shorter on some."""
+        found: dict[str, list[Noise]] = {}
+        for name, entry in ((n, e) for _, noise in self.noise for n, e in noise.items()):
+            found.setdefault(name, []).append(entry)
+        return found
 
 
 class _Asking:
@@ -168,7 +177,9 @@ class _Asking:
         _again(self._session, feed, noise, Noise.repeated)
         return ""
 
-    def all(self, feeds: Iterable[Feed | str], instead: Callable[[Feed], Iterable[Feed | str]] | None = None) -> list[str]:
+    def all(
+        self, feeds: Iterable[Feed | str], instead: Callable[[Feed], Iterable[Feed | str]] | None = None
+    ) -> list[str]:
         """Ask them all; why some are of no use."""
         refused = list[str]()
         for feed in feeds:
@@ -180,17 +191,23 @@ class _Asking:
         return refused
 
 
-def _ask_all(asking: _Asking, answers: _Answers, feeder: Feeder, large: Mapping[str, Sequence[int]]) -> None:
-    """Ask the usual feeds and those at the caller's large sizes; others where the original runs on none of these."""
-    answers.dropped += asking.all(feeder.usual(), feeder.instead)
-    usual = len(answers.noise)
+def _ask_all(
+    asking: _Asking, answers: _Answers, model: ir.Model, seed: int, dims: Dims, large: Mapping[str, Sequence[int]]
+) -> None:  # fmt: skip
+    """Ask the usual feeds and those at the caller's large sizes; others where these tell nothing."""
+    feeder = Feeder(model, seed, dims)
+    refused = asking.all(feeder.usual(), feeder.instead)
+    usual = answers.noise[:]
     answers.unused += asking.all(feeder.at(large)) if large else []
-    answers.dropped += answers.unused
     if answers.noise and not usual:
         asking.all(feeder.at(large, throughout=True))
-    for feed in feeder.spare() if not answers.noise else ():
-        if isinstance(feed, Feed) and not asking.refusal(feed):
-            asking.all(feeder.like(feed))
+    if not any(answers.count(Noise.numbers).values()):
+        for feed, _ in answers.noise[:]:
+            asking.all(feeder.instead(feed))
+    answers.dropped += refused
+    for offered in feeder.spare() if not answers.noise else ():
+        if isinstance(offered, Feed) and not asking.refusal(offered):
+            asking.all(feeder.like(offered))
             break
 
 
@@ -207,16 +224,18 @@ def _ask(
         return answers
     ask(_Asking(session, parsed, answers, strict), answers)
     if not answers.noise:
-        answers.failure = f"the original runs on no feed: {''.join(answers.dropped[:1]) or 'none was given'}"
+        first = next(iter(answers.dropped + answers.unused), "none was given")
+        answers.failure = f"the original runs on no feed: {first}"
         return answers
     for feed, noise in answers.noise:
         for _ in range(answers.rounds()):
             floats = {n: _nudged(a, rng) for n, a in feed.inputs.items()}
             if any(floats[n] is not a for n, a in feed.inputs.items()):
                 _again(session, replace(feed, inputs=floats), noise, Noise.nudged)
-    for name in answers.those(lambda entry: entry.random):
-        for _, noise in answers.noise:
-            noise[name].random = True  # on one feed, so on all
+    for entries in answers.outputs().values():
+        random = any(entry.random for entry in entries)
+        for entry in entries:
+            entry.random = random  # on one feed, so on all
     del session  # one at a time: large weights are in memory once
     weights = _moved_weights(parsed, rng)
     if weights:
@@ -261,10 +280,10 @@ def _judge(
 ) -> tuple[list[Mismatch], float]:
     found, largest = list[Mismatch](), 0.0
     for name in noise:
-        if name not in got:
-            # a lost output is a difference of the interface, a lost element of a sequence is one of its length
-            continue
         entry, make = noise[name], partial(Mismatch, feed.name, name, runtime=runtime)
+        if name not in got:  # a whole output is a difference of the interface as well
+            found.append(make(kind="shape", want=entry.want.shape, got=None))
+            continue
         mismatch, distance = compare(entry, entry.want, got[name], make)
         if mismatch is not None and runtime == "on" and entry.reference is not None:
             # what onnxruntime does to the original as well is not the optimised model's fault
@@ -299,19 +318,21 @@ def verify(
     runtime.check()
     before, after = read_model(original), read_model(optimised)
     mismatches = _interface(before, after)
-    for which, model in (("", before), ("the result: ", after)):
-        if unknown := runtime.unknown(model):
-            return Verification(False, 0, 0.0, mismatches, which + unknown)
+    # that a result has an operator which no onnxruntime has is an error, and found by loading it
+    unknown = runtime.unknown(before) or runtime.unknown(after, beside=OWN)
+    if unknown:
+        return Verification(False, 0, 0.0, mismatches, unknown)
 
     def ask(asking: _Asking, answers: _Answers) -> None:
         if feeds is None:
-            _ask_all(asking, answers, Feeder(before, seed, dims or {}), large or {})
+            _ask_all(asking, answers, before, seed, dims or {}, large or {})
         else:
             answers.dropped += asking.all(feeds)
 
     answers = _ask(runtime, original, before, ask, strict, seed, tell)
     if answers.failure:
-        failure = answers.failure + _loads(runtime, optimised, after)
+        asked = feeds if feeds is not None else make_feeds(before, seed=seed, dims=dims)
+        failure = answers.failure + _otherwise(runtime, optimised, after, asked)
         return Verification(False, 0, 0.0, mismatches, failure, [], answers.dropped, unused=answers.unused)
     runs, largest, here = 0, 0.0, for_cpu(after)
     for mode in ("off", "on"):
@@ -349,12 +370,16 @@ def verify(
     )
 
 
-def _loads(runtime: Runtime, optimised: Model, read: ir.Model) -> str:
-    """What to add where the original cannot be run."""
+def _otherwise(runtime: Runtime, optimised: Model, read: ir.Model, feeds: Sequence[Feed]) -> str:
+    """What to add about the optimised model where the original cannot be run: nothing, if it cannot either."""
     try:
-        runtime.open(optimised, read, False)
-    except Exception as error:
-        return f"; nor can it load the result: {reason(error)}"
+        session = runtime.open(optimised, read, False)
+        for feed in feeds:
+            with suppress(Exception):
+                session.run(feed.inputs)
+                return f"; the optimized model runs, on {feed.name}"
+    except Exception:
+        return ""
     return ""
 
 
@@ -364,7 +389,7 @@ def _origins(
     """The nodes that make outputs random or blank, as far as they can be found."""
     if not random and not blank:
         return {}
-    trace = Trace(runtime, model, min((feed for feed, _ in answers.noise), key=_elements))
+    trace = Trace(runtime, model, min((feed for feed, _ in answers.noise), key=_elements), random)
     found = {n: trace.random(n) for n in random} | {n: trace.blank(n) for n in blank}
     return {name: node for name, node in found.items() if node}
 
