@@ -128,6 +128,10 @@ def optimize(
     disable: DisableOption = None,
     target: TargetOption = "cpu",
     dim: DimOption = None,
+    custom_ops: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="LIBRARY", help="A library of operators for onnxruntime to verify with. Repeatable."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Also write the report, as JSON.")
     ] = None,
@@ -154,6 +158,7 @@ def optimize(
             limits=limits(iterations, max_tuples, time_limit),
             strict=strict,
             verify=verify,
+            custom_ops=tuple(custom_ops or ()),
             progress=progress,
         )
         progress(f"writing {output}")

@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -22,12 +23,14 @@ from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Limits, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
+from .lowering.declared import by_kind
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
 from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import Reading, read
+from .lowering.runtime import Runtime
 from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.staging import Stamp, stamp
@@ -41,7 +44,7 @@ from .verification import verdict
 
 Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
-#: The largest size of a named dimension at which numbers are compared.
+#: The largest size of a named dimension for all inputs that numbers are compared on; larger ones get one each.
 _COMPARED = 64
 #: The first IR version whose initializers need not be listed among the inputs.
 _FREE_CONSTANTS = 4
@@ -119,6 +122,7 @@ def saturate_and_extract(
     limits: Limits | None = None,
     strict: bool = False,
     verify: bool = False,
+    custom_ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Result:
     """The cheapest model equal to `model` that the rules prove and the target runs.
@@ -129,7 +133,8 @@ def saturate_and_extract(
     reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
     the best graph so far is returned. strict: keep the values of fully masked rows, too: rules that assume
     there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
-    differ; `report.verification` says what was compared.
+    differ; `report.verification` says what was compared. custom_ops: libraries of operators for onnxruntime to load
+    when it verifies; those that rules declare are computed by their numpy meaning.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
@@ -145,15 +150,20 @@ def saturate_and_extract(
     if not isinstance(limits, Limits | None):
         raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
     off = (disable,) if isinstance(disable, str) else disable
+    given = [*(ALL if rules is None else rules)]
     run = _Run(
-        select(ALL if rules is None else rules, off), cost or Roofline(),
+        select(given, off), cost or Roofline(),
         find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
     )  # fmt: skip
+    libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else custom_ops
+    runtime = Runtime(by_kind(op for r in given for op in r.terms()), [os.fspath(each) for each in libraries])
+    if verify:
+        runtime.check()
     with _uncollected():
         result = run.optimise(model)
     if verify:
         with run.timed("verify"):
-            _verified(run, model, result)
+            _verified(run, runtime, model, result)
     return result
 
 
@@ -377,15 +387,23 @@ def _original_cost(read_rows: Iterable[tuple[tuple[str, int], Row]], pricer: Pri
     return sum(cheapest.values())
 
 
-def _verified(run: _Run, model: Source, result: Result) -> None:
+def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> None:
     """Compare the result with the model. Raises VerificationError naming the rule that is to blame."""
     source = os.fspath(model) if isinstance(model, os.PathLike) else model
-    # Reference sizes may be large; numbers are compared at small ones.
+    # Reference sizes may be large; most numbers are compared at small ones.
     given = {k: [v] if isinstance(v, int) else list(v) for k, v in (run.dims or {}).items()}
     small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
+    large = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n > _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(source, optimised, dims=small, strict=run.strict, provider=run.target.provider)
+        at_sizes = partial(
+            compare, source, optimised, large=large, strict=run.strict, provider=run.target.provider, runtime=runtime
+        )
+        outcome = at_sizes(dims=small)
+        if outcome.runs or outcome.mismatches or not small:
+            return outcome
+        free = at_sizes(dims={})  # the model does not run at these sizes
+        return replace(free, unused=[*outcome.dropped[:1], *free.unused])
 
     def right_without(names: Iterable[str]) -> bool:
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")

@@ -93,6 +93,18 @@ def _prepared(model: ir.Model, kind: str, sides: frozenset[Path]) -> Loaded:
     return Loaded(model, kind, _opset(model), sides)
 
 
+def inlined(model: ir.Model) -> ir.Model:
+    """The model, or a copy in which its local functions are inlined, as far as that can be done."""
+    if not model.functions:
+        return model
+    try:
+        copy = _cloned(model)
+        _inline(copy)
+    except ModelError:
+        return model
+    return copy
+
+
 def lift_constants(model: ir.Model) -> None:
     """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay.
 

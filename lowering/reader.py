@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ import onnx_ir as ir
 
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
-from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
+from ..egraph.ops import OPS, Op
+from .declared import arguments, by_kind, kind_of
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -39,13 +39,6 @@ _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
 _KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
-
-
-_ATTRIBUTES = MappingProxyType({INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS})
-
-
-def _kind(domain: str, op: str) -> tuple[str, str]:
-    return "" if domain == "ai.onnx" else domain, op
 
 
 @dataclass(slots=True)
@@ -95,7 +88,7 @@ def read(graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = ()) 
 class _Reader:
     def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op]) -> None:
         self.graph, self.shapes, self.opset = graph, shapes, opset
-        self._declared = {_kind(*op.onnx.rpartition("::")[::2]): op for op in terms}
+        self._declared = by_kind(terms)
         self.terms, self.payloads = TermGraph(), Payloads()
         self.terms.ops.update({op.name: op for op in self._declared.values()})
         self.ids: dict[ir.Value, int] = {}
@@ -185,9 +178,9 @@ class _Reader:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
         known = self._spelled.get(node)
         if known is None:
-            kind = _kind(node.domain, node.op_type)
+            kind = kind_of(node.domain, node.op_type)
             entry = SPELLINGS.get(kind)
-            spelled = self._call(node, self._declared[kind]) if kind in self._declared else None
+            spelled = _call(node, self._declared[kind]) if kind in self._declared else None
             if spelled is None and entry is not None and self._understood(node):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
@@ -197,23 +190,6 @@ class _Reader:
                 known.append(opaque)
             self._spelled[node] = known
         return known
-
-    def _call(self, node: ir.Node, op: Op) -> Spelling | None:
-        """The node as a term of the caller, or None if it says more or less than the term has."""
-        own = {name: _ATTRIBUTES.get(sort) for name, sort in op.operands if sort != TENSOR}
-        if (
-            None in node.inputs or len(node.inputs) + len(own) != len(op.operands) or len(node.outputs) != 1
-            or {name: a.type for name, a in node.attributes.items()} != own
-        ):  # fmt: skip
-            return None
-        tensors, values = iter(node.inputs), list[Any]()
-        for name, sort in op.operands:
-            if sort == TENSOR:
-                values.append(next(tensors))
-            else:
-                given = node.attributes[name].value
-                values.append(tuple(given) if sort == INTS else given)
-        return (op.name, *values)
 
     def _understood(self, node: ir.Node) -> bool:
         """The operator's definition in this opset is one the reading table was written for."""
@@ -454,6 +430,12 @@ def _fill(node: ir.Node) -> np.ndarray:
     """What a ConstantOfShape is filled with, as an array of one element."""
     fill = node.attributes.get("value")
     return np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
+
+
+def _call(node: ir.Node, op: Op) -> Spelling | None:
+    """The node as a term of the caller, or None if it says more or less than the term has."""
+    operands = arguments(node, op)
+    return None if operands is None else (op.name, *operands)
 
 
 def _leaves(spelling: Any) -> Iterable[ir.Value]:

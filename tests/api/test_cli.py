@@ -116,7 +116,7 @@ def test_optimize_writes_and_reports(library: Library, model: Path, tmp_path: Pa
     assert library.calls == [
         {
             "model": model, "disable": (), "target": "cpu", "dims": None, "limits": None,
-            "strict": False, "verify": True,
+            "strict": False, "verify": True, "custom_ops": (),
         }
     ]  # fmt: skip
 
@@ -127,6 +127,7 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
         "optimize", model, "--output", tmp_path / "out.onnx", "--no-verify", "--strict", "--target", "cuda",
         "--disable", "rope", "--disable", "cast-cast", "--dim", "batch=1", "--dim", "seq=1,512",
         "--report", file, "--iterations", "7", "--max-tuples", "1000", "--time-limit", "2.5", "-q",
+        "--custom-ops", "a.so", "--custom-ops", "b.so",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert done.output == ""
@@ -134,7 +135,7 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
         {
             "model": model, "disable": ("rope", "cast-cast"), "target": "cuda",
             "dims": {"batch": 1, "seq": [1, 512]}, "limits": Limits(iterations=7, tuples=1000, seconds=2.5),
-            "strict": True, "verify": False,
+            "strict": True, "verify": False, "custom_ops": (Path("a.so"), Path("b.so")),
         }
     ]  # fmt: skip
     assert json.loads(file.read_text(encoding="utf-8")) == {"fused": ["né"]}
