@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import shutil
 import stat
@@ -14,6 +15,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ..egraph.errors import OutputError
+from .load import Original
 from .tensors import external, moved, side_file
 
 #: Above this, tensors held in memory go to a side file: protobuf cannot hold 2 GiB.
@@ -22,8 +24,14 @@ _PROTOBUF_LIMIT = 1_900_000_000
 Named = str | os.PathLike[str]
 
 
-def save(model: ir.Model, path: Named, texts: Mapping[Path, str] | None = None, needed: Iterable[Path] = ()) -> None:
+def save(
+    model: ir.Model, path: Named, texts: Mapping[Path, str] | None = None, needed: Iterable[Path] = (),
+    original: Original | None = None,
+) -> None:  # fmt: skip
     """Write `model` to `path`; its external data is copied beside it unless it lies there already.
+
+    `original` is what the model was read from if it is still that: then it is written as it was, if its external
+    data can lie beside `path` under the names it has.
 
     Everything is written to folders beside the targets and then renamed, the model last. `texts` are further
     files, in UTF-8. `needed` are files that must stay as they are, beside those the model's tensors lie in.
@@ -42,12 +50,15 @@ def save(model: ir.Model, path: Named, texts: Mapping[Path, str] | None = None, 
                 raise OutputError(f"cannot write {final}: it holds weights of the model; choose another name")
         with _folder(target) as folder:
             place = _Place(model, target, folder, kept | {identity(p) for p in files})
-            place.copy(undo)
             part = folder / target.name
-            if _in_memory(model) > _PROTOBUF_LIMIT:
-                ir.save(model, part, format="protobuf", external_data=place.fresh())
+            if original is not None and original.data is not None and place.keep(original.sides):
+                part.write_bytes(original.data)
             else:
-                part.write_bytes(ir.to_proto(model).SerializeToString(deterministic=True))
+                place.copy(undo)
+                if _in_memory(model) > _PROTOBUF_LIMIT:
+                    ir.save(model, part, format="protobuf", external_data=place.fresh())
+                else:
+                    part.write_bytes(ir.to_proto(model).SerializeToString(deterministic=True))
             parts = {folder / name: target.with_name(name) for name in place.sides}
             _with_texts([*files.items()], parts | {part: target})
     except OSError as error:
@@ -114,6 +125,30 @@ class _Place:
                 self.sides.append(name)
                 return name
             count += 1
+
+    def keep(self, sides: Mapping[str, Path]) -> bool:
+        """Copy the side files of a model that stays as it was, under the locations it has for them; False, and none is
+        copied, if that cannot be.
+        """
+        copies: dict[str, Path] = {}
+        for location, source in sides.items():
+            final = self.target.parent / location
+            if final.is_symlink():  # onnxruntime reads no links
+                return False
+            if identity(final) == identity(source):
+                continue
+            plain = location == final.name and final != self.target and identity(final) not in self.taken
+            if plain and final.is_file() and filecmp.cmp(source, final, shallow=False):
+                continue
+            if not plain or os.path.lexists(final):
+                return False
+            if not source.is_file():
+                raise OutputError(f"cannot write {self.target}: external data file {source} is missing")
+            copies[location] = source
+        for location, source in copies.items():
+            shutil.copyfile(source, self.folder / location)
+            self.sides.append(location)
+        return True
 
     def copy(self, undo: list[Callable[[], None]]) -> None:
         """Copy each external file that is not beside the target, and point the model at the copies."""
