@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -26,17 +27,19 @@ from .egraph.target import target as find_target
 from .lowering.declared import by_kind
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
+from .lowering.functions import drop_unused, same_in
+from .lowering.load import OLDEST_OPSET, Loaded, Original, Source, lift_constants, load
+from .lowering.names import Names
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
-from .lowering.reader import Reading, read
+from .lowering.reader import CALL, Reading, read
 from .lowering.runtime import Runtime
 from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.staging import Stamp, stamp
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
-from .lowering.writer import Names, Writer, Written, sink_constants
+from .lowering.writer import Writer, Written, sink_constants
 from .report import Fused, Report
 from .rules import ALL
 from .rules.attention import ROWS_VISIBLE
@@ -54,13 +57,17 @@ _PASSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The optimised model, of the same kind as the input (a path gives an onnx_ir.Model), and the report."""
+    """The optimised model, of the same kind as the input (a path gives an onnx_ir.Model), and the report.
+
+    Where the report says unchanged, it is the model as it was given.
+    """
 
     model: ir.Model | onnx.ModelProto
     report: Report
     _ir: ir.Model = field(repr=False)
     _sides: Mapping[Path, Stamp] = field(repr=False)  # files with weights of the model that was read, as they were
     _explainers: Sequence[Explainer] = field(default=(), repr=False)
+    _original: Original | None = field(default=None, repr=False)  # if the result is the model as it was given
 
     def __repr__(self) -> str:
         return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
@@ -86,10 +93,12 @@ class Result:
     def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
         """Write the model atomically, its external data beside it; with `report`, the report there, as JSON.
 
-        Raises OutputError, and then every file is as it was. May be called again, for this place or another.
+        A file that was left unchanged is written as it was read, byte for byte, unless its external data needs other
+        names beside `path`. May be called again, for this place or another. Raises OutputError, and then every file
+        is as it was.
         """
         texts = {} if report is None else {Path(report): self.report.to_json()}
-        save(self._ir, path, texts, self._sides)
+        save(self._ir, path, texts, self._sides, self._original)
 
     def knows(self, name: str) -> bool:
         """Whether a node or value of the model, or of the result, is named so."""
@@ -188,6 +197,8 @@ class _Run:
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not strict or ROWS_VISIBLE not in r.assumes]
         self.declared = {op for r in self.rules for op in r.terms()}
+        self.operators = {(domain, op) for domain, op, _ in target.ops}
+        self.operators |= {(domain, name) for op in self.declared for domain, _, name in (op.onnx.rpartition("::"),)}
         self.cost, self.target, self.dims, self.limits, self.tell = cost, target, dims, limits, tell
         self.strict = strict
         self.report = Report()
@@ -202,14 +213,14 @@ class _Run:
     def optimise(self, source: Source) -> Result:
         self.tell("reading")
         with self.timed("read"):
-            loaded = load(source)
+            loaded = load(source, self.operators)
         model, report = loaded.model, self.report
-        report.opset, report.nodes_before = loaded.opset, _count(model)
+        report.opset, report.nodes_before, report.calls = loaded.opset, _count(model), [*loaded.calls]
         imports = dict(model.graph.opset_imports)
         report.unchanged = _left_alone(loaded)
         if report.unchanged:
             report.nodes_after = report.nodes_before
-            return self._result(model, loaded)
+            return _as_given(report, loaded)
         with self.timed("shapes"):
             lift_constants(model)
         changed = self._pass(model, first=True)
@@ -228,11 +239,13 @@ class _Run:
         if not changed:
             report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
-            model = load(source).model  # as it was, its Constant nodes included
-        elif (model.ir_version or 0) < _FREE_CONSTANTS:
+            return _as_given(report, loaded, self.explainers)
+        drop_unused(model)
+        if (model.ir_version or 0) < _FREE_CONSTANTS:
             sink_constants(model)
             report.nodes_after = _count(model)
-        return self._result(model, loaded)
+        given = ir.to_proto(model) if loaded.kind == "proto" else model
+        return Result(given, report, model, _stamps(loaded), self.explainers)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
@@ -245,10 +258,6 @@ class _Run:
         opset = self.report.opset
         changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
         return any(changed)
-
-    def _result(self, model: ir.Model, loaded: Loaded) -> Result:
-        given = ir.to_proto(model) if loaded.kind == "proto" else model
-        return Result(given, self.report, model, {side: stamp(side) for side in loaded.sides}, self.explainers)
 
     def _graph(
         self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool
@@ -271,7 +280,8 @@ class _Run:
         with self.timed("price"):
             pricer = Pricer(
                 frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops,
-                lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted),
+                lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted)
+                and all(same_in(function, wanted) for function in model.functions.values()),
             )  # fmt: skip
             nodes, rows = pricer.enodes()
         with self.timed("extract"):
@@ -331,11 +341,28 @@ class _Run:
         self.report.assumptions = sorted(assumed)
 
 
+def _stamps(loaded: Loaded) -> dict[Path, Stamp]:
+    return {side: stamp(side) for side in loaded.sides}
+
+
+def _as_given(report: Report, loaded: Loaded, explainers: Sequence[Explainer] = ()) -> Result:
+    """The result that is the model as it was given, a copy if it came as an object."""
+    given: ir.Model | onnx.ModelProto
+    given = model = loaded.original.model()
+    if loaded.kind == "proto" and isinstance(loaded.original.given, onnx.ModelProto):
+        given = onnx.ModelProto()
+        given.CopyFrom(loaded.original.given)
+    return Result(given, report, model, _stamps(loaded), explainers, loaded.original)
+
+
 def _left_alone(loaded: Loaded) -> str:
     """Why a model is not optimised at all, or nothing."""
     if loaded.opset < OLDEST_OPSET:
         return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
-    for node in loaded.model.graph.all_nodes():
+    functions = loaded.model.functions.values()
+    for node in chain(loaded.model.graph.all_nodes(), *(function.all_nodes() for function in functions)):
+        if node.domain == "" and CALL in node.meta:
+            return f"node {node.name!r} ({node.op_type}) calls a function of the default domain; {loaded.calls[0]}"
         # without outputs nothing says when it must run, and what it is there for is unknown
         if not any(o.name != "" for o in node.outputs):
             return f"node {node.name!r} ({node.op_type}) has no outputs, so it is there for what else it does"

@@ -38,6 +38,8 @@ _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "P
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
+#: What `meta` of a node holds a value for if it calls a local function: nothing is known of what it does.
+CALL = "onnx_egraph.call"
 _KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 
 
@@ -263,7 +265,7 @@ class _Reader:
     def _node_key(self, node: ir.Node, captured: list[ir.Value]) -> Any:
         """Equal for nodes that compute the same from the same inputs; random or possibly stateful ones are unique."""
         training = node.op_type == "Dropout" or node.op_type in _RANDOM
-        if captured or training or node.domain not in _KNOWN_DOMAINS:
+        if captured or training or node.domain not in _KNOWN_DOMAINS or CALL in node.meta:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
@@ -470,4 +472,4 @@ def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
             found[v] = None
 
 
-__all__ = ["Payloads", "Reading", "read"]
+__all__ = ["CALL", "Payloads", "Reading", "read"]

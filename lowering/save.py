@@ -25,6 +25,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]  # ships no types
 
 from ..egraph.errors import OutputError
+from .load import Original
 from .staging import Stage, Stamp, stamp
 from .tensors import external, moved, side_file
 
@@ -37,12 +38,15 @@ Named = str | os.PathLike[str]
 
 
 def save(
-    model: ir.Model, path: Named, texts: Mapping[Path, str] | None = None, needed: Mapping[Path, Stamp] | None = None
-) -> None:
+    model: ir.Model, path: Named, texts: Mapping[Path, str] | None = None, needed: Mapping[Path, Stamp] | None = None,
+    original: Original | None = None,
+) -> None:  # fmt: skip
     """Write `model` to `path`; its external data is copied beside it unless it lies there already.
 
     `texts` are further files, in UTF-8. `needed` are files that must stay as they are, beside those the model's
     tensors lie in, each with its stamp when the model was read. The model is not changed, not even meanwhile.
+    `original` is what the model was read from if it is still that: then it is written as it was, if its external
+    data can lie beside `path` under the names it has.
     Saves to one folder wait for each other, where the system has locks on folders.
     Raises OutputError when a place cannot be written or holds a tensor, or when an external file is gone, or
     another than it was; then, and when the process is interrupted, every file is as it was.
@@ -66,9 +70,14 @@ def save(
             written[part] = final
             _write(part, text.encode())
         stage = stages[target.parent]
-        weights = _Weights(model, target.parent, stage.folder)
+        weights = None if original is not None and original.data else _Weights(model, target.parent, stage.folder)
         stage.enter()
-        _place(weights, target, stage, written, kept)
+        names = None if original is None else _as_they_are(original.sides, target, stage.folder, written, kept)
+        if original is not None and original.data and names is not None:
+            _publish(original.data, names, original.sides, target, stage, written, kept)
+        else:
+            weights = weights or _Weights(model, target.parent, stage.folder)
+            _place(weights, target, stage, written, kept)
     except OSError as error:
         raise OutputError(f"cannot write {shown(path)}: {error.strerror or error}") from error
     except ir.serde.SerdeError as error:
@@ -283,6 +292,35 @@ def _locations(target: Path) -> set[str]:
 # ---- publishing
 
 
+def _as_they_are(
+    sides: Mapping[str, Path], target: Path, folder: Path, texts: Mapping[Path, Path], kept: set[tuple[int, int] | str]
+) -> dict[Path, str] | None:
+    """Copies of the side files of a model that stays as it was, each with the location it has for it; None, and there
+    are none, if one cannot lie there.
+    """
+    copies: dict[str, Path] = {}
+    taken = kept | {identity(final) for final in texts.values()}
+    for location, source in sides.items():
+        final = target.parent / location
+        if final.is_symlink():  # onnxruntime reads no links
+            return None
+        if identity(final) == identity(source):
+            continue
+        plain = location == final.name and final != target and identity(final) not in taken
+        if plain and final.is_file() and filecmp.cmp(source, final, shallow=False):
+            continue
+        if not plain or os.path.lexists(final):
+            return None
+        copies[location] = source
+    names: dict[Path, str] = {}
+    for location, source in copies.items():
+        part = folder / f"weights-{len(names) + 1}"
+        shutil.copyfile(source, part)
+        _flush(part)
+        names[part] = location
+    return names
+
+
 def _place(
     weights: _Weights, target: Path, stage: Stage, texts: Mapping[Path, Path], kept: set[tuple[int, int] | str]
 ) -> None:
@@ -290,10 +328,22 @@ def _place(
     existing = _existing(target)
     before = _locations(target) if existing or weights.parts else set()
     names = _named(weights.parts, target, existing, before, texts.values())
+    data = ir.to_proto(weights.placed(names)).SerializeToString(deterministic=True)
+    _publish(data, names, names.values(), target, stage, texts, kept)
+
+
+def _publish(
+    data: bytes, names: Mapping[Path, str], used: Iterable[str], target: Path, stage: Stage, texts: Mapping[Path, Path],
+    kept: set[tuple[int, int] | str],
+) -> None:  # fmt: skip
+    """Publish the model `data`, which keeps its weights under the names `used`, those that are new among `names`."""
+    existing = _existing(target)
+    before = _locations(target) if existing else set()
     model = stage.folder / "model"
-    _write(model, ir.to_proto(weights.placed(names)).SerializeToString(deterministic=True))
+    _write(model, data)
     fresh = {part: target.with_name(name) for part, name in names.items() if name not in existing}
-    old = [target.with_name(name) for name in existing if name in before and name not in names.values()]
+    still = set(used)
+    old = [target.with_name(name) for name in existing if name in before and name not in still]
     unused = {final.name: part for part, final in fresh.items()} | {o.name: o for o in old if identity(o) not in kept}
     stage.note(target, model, texts, unused)
     publish(fresh, model, target, texts)
