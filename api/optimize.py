@@ -25,11 +25,14 @@ from .egraph.saturate import Engine, Frozen, Limits, Row
 from .egraph.target import Target
 from .egraph.target import target as find_target
 from .lowering.declared import by_kind
+from .lowering.domains import DEFAULT
 from .lowering.emit import FUSED, NEEDS_OPSET
 from .lowering.explain import Explainer
 from .lowering.functions import drop_unused, same_in
-from .lowering.load import OLDEST_OPSET, Loaded, Original, Source, lift_constants, load
+from .lowering.listed import FREE, relist, unlist
+from .lowering.load import Loaded, Original, Source, lift_constants, load
 from .lowering.names import Names
+from .lowering.older import renew
 from .lowering.opsets import can_raise
 from .lowering.price import Pricer, references
 from .lowering.reader import CALL, Reading, read
@@ -49,8 +52,6 @@ Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
 #: The largest size of a named dimension for all inputs that numbers are compared on; larger ones get one each.
 _COMPARED = 64
-#: The first IR version whose initializers need not be listed among the inputs.
-_FREE_CONSTANTS = 4
 #: Further passes over a model with graphs inside its nodes.
 _PASSES = 2
 
@@ -203,6 +204,7 @@ class _Run:
         self.strict = strict
         self.report = Report()
         self.explainers: list[Explainer] = []
+        self.inputs: list[ir.Value] = []  # all that the model lists, constants included
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -217,12 +219,14 @@ class _Run:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before, report.calls = loaded.opset, _count(model), [*loaded.calls]
         imports = dict(model.graph.opset_imports)
-        report.unchanged = _left_alone(loaded)
+        report.unchanged = _left_alone(loaded) or renew(model)
         if report.unchanged:
             report.nodes_after = report.nodes_before
             return _as_given(report, loaded)
+        report.opset = model.graph.opset_imports[DEFAULT]
         with self.timed("shapes"):
             lift_constants(model)
+            self.inputs = unlist(model)
         changed = self._pass(model, first=True)
         # What a body learns from its optimised surroundings may make it smaller still.
         again = changed and len(list(model.graphs())) > 1
@@ -232,16 +236,17 @@ class _Run:
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
         report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
-        report.needs = [
-            f"operator set {version} of {domain or 'ai.onnx'}"
-            for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
-        ]  # fmt: skip
         if not changed:
             report.unchanged = "no rule leads to a cheaper graph"
             report.nodes_after = report.nodes_before
             return _as_given(report, loaded, self.explainers)
+        report.needs = [
+            f"operator set {version} of {domain or 'ai.onnx'}"
+            for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
+        ]  # fmt: skip
         drop_unused(model)
-        if (model.ir_version or 0) < _FREE_CONSTANTS:
+        relist(model, self.inputs)
+        if (model.ir_version or 0) < FREE:
             sink_constants(model)
             report.nodes_after = _count(model)
         given = ir.to_proto(model) if loaded.kind == "proto" else model
@@ -255,6 +260,7 @@ class _Run:
         with self.timed("shapes"):
             shapes = infer(model)
         names, self.report.cost_after = Names.of(model), 0
+        names.values.taken.update(v.name for v in self.inputs if v.name)
         opset = self.report.opset
         changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
         return any(changed)
@@ -308,7 +314,7 @@ class _Run:
         with self.timed("write"):
             written = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops).write()
             if wanted > opset:
-                model.graph.opset_imports[""] = report.opset = wanted
+                model.graph.opset_imports[DEFAULT] = report.opset = wanted
             for node in graph:
                 if node.domain and node.domain not in model.graph.opset_imports:
                     model.graph.opset_imports[node.domain] = 1
@@ -357,11 +363,11 @@ def _as_given(report: Report, loaded: Loaded, explainers: Sequence[Explainer] = 
 
 def _left_alone(loaded: Loaded) -> str:
     """Why a model is not optimised at all, or nothing."""
-    if loaded.opset < OLDEST_OPSET:
-        return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
+    if not loaded.opset:
+        return "no operator set of the default domain is imported, and onnxruntime takes its newest; import one"
     functions = loaded.model.functions.values()
     for node in chain(loaded.model.graph.all_nodes(), *(function.all_nodes() for function in functions)):
-        if node.domain == "" and CALL in node.meta:
+        if node.domain == DEFAULT and CALL in node.meta:
             return f"node {node.name!r} ({node.op_type}) calls a function of the default domain; {loaded.calls[0]}"
         # without outputs nothing says when it must run, and what it is there for is unknown
         if not any(o.name != "" for o in node.outputs):

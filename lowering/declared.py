@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..egraph.ops import FLOAT, INT, INTS, TENSOR, Op
+from .domains import plain
 
 Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
 _ATTRIBUTES: Mapping[str, ir.AttributeType] = MappingProxyType(
@@ -18,7 +19,7 @@ _ATTRIBUTES: Mapping[str, ir.AttributeType] = MappingProxyType(
 
 
 def kind_of(domain: str, op: str) -> Kind:
-    return "" if domain == "ai.onnx" else domain, op
+    return plain(domain), op
 
 
 def by_kind(declared: Iterable[Op]) -> dict[Kind, Op]:

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from .demands import Demands
 from .inputs import Dims, Inputs, Use, is_integer, name_of, size_of, symbols_of
-from .load import inlined, parsed
+from .load import inlined, parsed, understood
 from .operators import width
 from .tensors import elements
 
@@ -308,7 +308,7 @@ def read_model(model: Model) -> ir.Model:
     if isinstance(model, ir.Model):
         return model
     if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model)
+        return understood(model)
     return parsed(model)
 
 

@@ -14,6 +14,7 @@ from ..egraph.errors import CostError, ModelError
 from ..egraph.extract import ENode
 from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
+from .domains import DEFAULT
 from .emit import NEEDS_OPSET
 from .reader import Reading
 from .shapes import Shapes
@@ -116,7 +117,7 @@ class Pricer:
         name = r.op
         if name in ("Op1", "OpN"):
             node = self.reading.payloads.nodes[r.attrs[0]]
-            name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+            name = f"{node.domain}::{node.op_type}" if node.domain != DEFAULT else node.op_type
             attrs = {a.name: a.value for a in node.attributes.values() if not a.is_ref()}
         else:
             names = [n for n, s in self.ops[name].operands if s not in (TENSOR, LIST, NODE)]

@@ -19,7 +19,8 @@ import onnx_ir as ir
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
 from ..egraph.ops import OPS, Op
-from .declared import arguments, by_kind, kind_of
+from .declared import arguments, by_kind
+from .domains import DEFAULT
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -40,7 +41,7 @@ _RANDOM = {
 }  # fmt: skip
 #: What `meta` of a node holds a value for if it calls a local function: nothing is known of what it does.
 CALL = "onnx_egraph.call"
-_KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+_KNOWN_DOMAINS = {DEFAULT, "ai.onnx.ml", "com.microsoft"}
 
 
 @dataclass(slots=True)
@@ -180,7 +181,7 @@ class _Reader:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
         known = self._spelled.get(node)
         if known is None:
-            kind = kind_of(node.domain, node.op_type)
+            kind = node.domain, node.op_type
             entry = SPELLINGS.get(kind)
             spelled = _call(node, self._declared[kind]) if kind in self._declared else None
             if spelled is None and entry is not None and self._understood(node):
@@ -195,7 +196,7 @@ class _Reader:
 
     def _understood(self, node: ir.Node) -> bool:
         """The operator's definition in this opset is one the reading table was written for."""
-        if node.domain not in ("", "ai.onnx") or self.opset <= NEWEST_OPSET:
+        if node.domain != DEFAULT or self.opset <= NEWEST_OPSET:
             return True
         try:
             return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
