@@ -146,7 +146,7 @@ def test_sizes_that_fit_anyway_stay() -> None:
 
 def test_a_size_of_one_beside_a_table_stays() -> None:
     g = Graph()
-    g.node("Add", "x", g.weight(6, 8), to="y")
+    g.node("Add", g.node("Tanh", "x"), g.weight(6, 8), to="y")
     assert {feed.dims["seq"] for feed in make_feeds(g.finish(["batch", "seq", 8]))} == {1, 6}
 
 
