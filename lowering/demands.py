@@ -26,13 +26,16 @@ _LONGEST = 2**24  # elements along an axis
 
 @dataclass(frozen=True)
 class _Demand:
-    """A size inside has to be `least`, or, unless `exact`, more."""
+    """A size inside has to be `least`, or, unless `exact`, more; or 1, if it `spreads`."""
 
     size: str
     least: int
-    exact: bool
+    exact: bool = False
+    spreads: bool = False
 
     def met(self, found: int) -> bool:
+        if self.spreads and found == 1:
+            return True
         return found == self.least if self.exact else found >= self.least
 
 
@@ -65,14 +68,14 @@ class Demands:
             for dim in facts.dims:
                 if isinstance(dim, str):
                     into = self._demands if node.op_type in _WINDOWS else self._vanishing
-                    into[_Demand(dim, 1, False)] = None
+                    into[_Demand(dim, 1)] = None
         given = [self._shapes.of(v).dims if v is not None and _known(v) else None for v in node.inputs]
         if node.op_type in _BROADCASTS:
             self._broadcast([dims for dims in given if dims is not None])
         elif node.op_type == "Conv" and len(given) > 1:
             x, w, groups = given[0], given[1], node.attributes.get_int("group", 1) or 1
             if x is not None and w is not None and len(x) > 1 and len(w) > 1 and isinstance(w[1], int):
-                self._exactly(x[1], w[1] * groups)
+                self._exactly(x[1], w[1] * groups, spreads=False)
 
     def _broadcast(self, given: Sequence[tuple[Dim, ...]]) -> None:
         for back in range(1, max(map(len, given), default=0) + 1):
@@ -80,11 +83,11 @@ class Demands:
             fixed = [d for d in along if isinstance(d, int) and d > 1]
             for dim in along:
                 if fixed:
-                    self._exactly(dim, fixed[0])
+                    self._exactly(dim, fixed[0], spreads=True)
 
-    def _exactly(self, dim: Dim, number: int) -> None:
+    def _exactly(self, dim: Dim, number: int, spreads: bool) -> None:
         if isinstance(dim, str):
-            self._demands[_Demand(dim, number, True)] = None
+            self._demands[_Demand(dim, number, True, spreads)] = None
 
     def fit(self, sizes: Sizes, free: Sequence[Set[str]], spare: int, strict: bool, size: Size) -> bool:
         """Change sizes of `free` symbols (of the first set that has any), in place, until the demands are met as far

@@ -144,6 +144,12 @@ def test_sizes_that_fit_anyway_stay() -> None:
     assert {1, 5, 16} <= {feed.dims["seq"] for feed in make_feeds(g.finish(["batch", "seq", 8]))}
 
 
+def test_a_size_of_one_beside_a_table_stays() -> None:
+    g = Graph()
+    g.node("Add", g.node("Tanh", "x"), g.weight(6, 8), to="y")
+    assert {feed.dims["seq"] for feed in make_feeds(g.finish(["batch", "seq", 8]))} == {1, 6}
+
+
 # ---- sizes of the caller's
 
 
