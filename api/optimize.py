@@ -35,7 +35,6 @@ from .lowering.verify import verify as compare
 from .lowering.writer import Names, Writer, Written, sink_constants
 from .report import Fused, Report
 from .rules import ALL
-from .rules.attention import ROWS_VISIBLE
 from .verification import verdict
 
 Progress = Callable[[str], None]
@@ -175,7 +174,7 @@ class _Run:
         self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress,
         strict: bool,
     ) -> None:  # fmt: skip
-        self.rules = [r for r in rules if not strict or ROWS_VISIBLE not in r.assumes]
+        self.rules = [r for r in rules if not (strict and r.loose)]
         self.declared = {op for r in self.rules for op in r.terms()}
         self.cost, self.target, self.dims, self.limits, self.tell = cost, target, dims, limits, tell
         self.strict = strict

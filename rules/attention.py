@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..egraph.assumption import ATTENTION_FINITE, ROWS_VISIBLE, SMALL_SCORES
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
     Float,
@@ -22,6 +23,7 @@ from ..egraph.lang import (
     dim,
     dtype,
     eq,
+    ints,
     le,
     lowest,
     lt,
@@ -29,6 +31,7 @@ from ..egraph.lang import (
     num,
     rank,
     real,
+    reshape,
     rule,
     scalar,
     symbolic,
@@ -40,10 +43,6 @@ from ..egraph.lang import (
 from ..egraph.term import Expr
 
 KT = (0, 1, 3, 2)
-SMALL_SCORES = "attention scores stay well below 1e8 in magnitude"
-ROWS_VISIBLE = (
-    "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
-)
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
@@ -215,8 +214,8 @@ def _masked(w: Tensor, n: Tensor) -> list[Guard]:
 
 
 @rule(
-    stage="fuse", contract="finite", expand=dict(j=(0, 1)), holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)],
-    refuse=_LOW_REFUSES,
+    stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], expand=dict(j=(0, 1)),
+    holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)], refuse=_LOW_REFUSES,
 )  # fmt: skip
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j: int) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
@@ -226,7 +225,7 @@ def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j
 
 
 @rule(
-    stage="fuse", contract="finite", expand=dict(j=(0, 1)),
+    stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], expand=dict(j=(0, 1)),
     holds=[dict(_LOW, m="b 1 s t"), dict(_LOW, w="s t:bool", m="b n 1 t", c=3.0)],
     refuse=[*(dict(r, m="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, m="absent"),
             dict(_LOW_REFUSES[3], m="b 1 s t:float64")],
@@ -310,7 +309,7 @@ def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE],
+    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE, ATTENTION_FINITE],
     holds=[dict(x="b n s t", n="=-3e38", g=0), dict(x="b n s t", n="=-3e38:1", g=1)],
     refuse=[dict(x="b n s t", n="=-5", g=0), dict(x="t", n="=-3e38:1 1", g=0)],
 )  # fmt: skip
@@ -323,7 +322,7 @@ _CLEARED = dict(_LOW, z="=0", g=0)
 
 
 @rule(
-    stage="fuse", contract="finite", expand=dict(j=(0, 1)),
+    stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], expand=dict(j=(0, 1)),
     holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1")],
     refuse=[dict(_CLEARED, z="=1"), dict(_CLEARED, z="=0:1 1 1 1 1"), dict(_CLEARED, n="=-5")],
 )  # fmt: skip
@@ -361,6 +360,48 @@ def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of as many heads as q, or of one"""
     heads = [eq(dim(x, -3), num(1) if one else dim(q, -3)) for x in (k, v)] + [eq(rank(v), 4)]
     return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
+
+
+_UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
+_HIDING = dict(_UNGUARDED, m="hiding b 1 s t", c=3.0)
+_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in "qkvm"})
+
+
+@rule(stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], holds=[_UNGUARDED, _HIDING])
+def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m), 0 in rows that m hides: nothing else makes NaN"""
+    return Sides(sdpa(q, k, v, m, s, c, 1), sdpa(q, k, v, m, s, c, 2))
+
+
+@rule(stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], holds=[_UNGUARDED, _HIDING, _HALF])
+def guard_cleared(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int) -> Sides:
+    """sdpa(q, k, v, m), 0 in rows that m hides = where(isnan(o), 0, o)   with o = sdpa(q, k, v, m)"""
+    o = sdpa(q, k, v, m, s, c, 0)
+    clean = tensor("Where", call("IsNaN", o), call("FConst", real(0.0), to), o)
+    return Sides(sdpa(q, k, v, m, s, c, 2), clean, when=[eq(dtype(q), to)])
+
+
+def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
+    """where(isnan(o), sum(0 * v), o): what o is if its rows of NaN are weights of zero instead."""
+    nothing = tensor("ReduceSum", v * call("FConst", real(0.0), to), (-2,), 1)
+    return tensor("Where", call("IsNaN", o), nothing, o)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(groups=(0, 1)),
+    holds=[_UNGUARDED, _HIDING,
+           dict(_HALF, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
+)  # fmt: skip
+def guard_behind(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int, n: Int, kv: Int, groups: int
+) -> Sides:  # fmt: skip
+    """sdpa(q, k, v, m), guarded = where(isnan(o), sum(0 * v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
+    o, when = sdpa(q, k, v, m, s, c, 0), [eq(dtype(v), to)]
+    if not groups:
+        return Sides(sdpa(q, k, v, m, s, c, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
+    when += [eq(dim(q, -3), num(n)), eq(dim(v, -3), num(kv)), lt(kv, n)]
+    clean = reshape(_behind(reshape(o, ints(0, kv, -1, 0)), v, to), ints(0, n, -1, 0))  # heads of a group are rows
+    return Sides(sdpa(q, k, v, m, s, c, 1), clean, when=when)
 
 
 _ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6))

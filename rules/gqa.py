@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..egraph.assumption import MASK_FITS, ROWS_VISIBLE, SAME_BATCH
 from ..egraph.dtypes import INT32
 from ..egraph.lang import (
     SWAP,
@@ -40,9 +41,8 @@ from ..egraph.lang import (
     transpose,
     unsqueeze,
 )
-from ..egraph.meaning import MASK_FITS, SAME_BATCH
 from ..egraph.term import Expr
-from .attention import ROWS_VISIBLE, sdpa
+from .attention import sdpa
 from .attention_targets import scale_fits
 from .rope_targets import expanded, rows
 
@@ -77,7 +77,7 @@ def _refuses(sample: dict[str, Any], small: dict[str, Any]) -> list[dict[str, An
 
 def _step(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    guard: int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
+    p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
 ) -> Sides:  # fmt: skip
     """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k."""
     n, k, h, to = (Int("var", (name,)) for name in ("n", "k", "h", "to"))
@@ -93,7 +93,6 @@ def _step(
     op = "MsGQA" if weights else "MsGQARope"
     node = call(op, *operands, *(weights or ()), n, k, s, cap, p, *([e] if weights else []))
     split = reshape(call("Out", node, 0), ints(0, 0, n, h * 2))
-    clean = tensor("Where", call("IsNaN", split), call("FConst", real(0.0), to), split) if guard else split
     when = [
         eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
         eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
@@ -103,22 +102,21 @@ def _step(
     ]  # fmt: skip
     states: list[tuple[Expr, Expr]] = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
     states += [(dim(split, -4), dim(x, -4)), (dim(split, -3), num(1))]
-    lhs = sdpa(query, keys, values, m, s, cap, guard)
-    return Sides(lhs, transpose(clean, SWAP), when=when, states=states)
+    lhs = sdpa(query, keys, values, m, s, cap, 0)
+    return Sides(lhs, transpose(split, SWAP), when=when, states=states)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(guard=(0, 1)),
     holds=[_STEP, {**_STEP, **_FIXED, **_GROWN}, {**_STEP, **_HIDDEN}],
     refuse=_refuses(_STEP, _SMALL),
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
-    e: Float, s: Float, cap: Float, p: Int, guard: int,
+    e: Float, s: Float, cap: Float, p: Int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, guard, p, (w, u), e)
+    return _step(x, y, v, a, z, c, d, m, s, cap, p, (w, u), e)
 
 
 _PLAIN = {name: text for name, text in _STEP.items() if name not in ("w", "u", "e")}
@@ -127,13 +125,12 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    expand=dict(guard=(0, 1)),
     holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN}, {**_PLAIN, **_HIDDEN}],
     refuse=_refuses(_PLAIN, _SMALLER),
 )  # fmt: skip
 def gqa_decode_plain(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    p: Int, guard: int,
+    p: Int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(x), cat(past, rope(y)), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, guard, p, None, real(0.0))
+    return _step(x, y, v, a, z, c, d, m, s, cap, p, None, real(0.0))

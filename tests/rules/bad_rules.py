@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onnx_egraph.egraph.assumption import SAME_BATCH
 from onnx_egraph.egraph.lang import (
     Float,
     Int,
@@ -32,7 +33,6 @@ from onnx_egraph.egraph.lang import (
     thin,
     transpose,
 )  # fmt: skip
-from onnx_egraph.egraph.meaning import SAME_BATCH
 from onnx_egraph.egraph.rule import Rule
 
 
