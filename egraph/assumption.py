@@ -24,12 +24,12 @@ MASK_FITS = Assumption("a mask is no wider than the scores it is added to")
 ROWS_VISIBLE = Assumption(
     "no query row is fully masked, or its value does not matter as long as it is finite", loose=True
 )
-ATTENTION_FINITE = Assumption(
-    "scores and values of an attention are finite, and so is what a mask adds to scores, or -inf", loose=True
+SCORES_FINITE = Assumption(
+    "the scores of an attention are finite, and so is what a mask adds to them, or -inf", loose=True
 )
 SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
 FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)
 
 __all__ = [
-    "ATTENTION_FINITE", "FINITE", "HEADS", "MASK_FITS", "ROWS_VISIBLE", "SAME_BATCH", "SMALL_SCORES", "Assumption",
+    "FINITE", "HEADS", "MASK_FITS", "ROWS_VISIBLE", "SAME_BATCH", "SCORES_FINITE", "SMALL_SCORES", "Assumption",
 ]  # fmt: skip

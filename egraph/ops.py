@@ -190,7 +190,8 @@ def sdpa(
 ) -> np.ndarray:
     """softmax(scale * q k^T + mask) v on [B,N,S,H], [B,KV,T,H], [B,KV,T,Hv]; each KV head serves N/KV query heads.
 
-    guard 0: none; 1: what the softmax makes NaN becomes 0; 2: so do rows that the mask hides entirely, and no others.
+    guard 0: none; 1: what the softmax makes NaN becomes 0; 2: so do rows that the mask hides entirely, and no others;
+    -1: none, and another one behind the result replaces rows of NaN.
     """
     k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
     with np.errstate(all="ignore"):
@@ -423,7 +424,7 @@ def _table() -> Mapping[str, Op]:
     )  # fmt: skip
     op(
         "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, marker=True,
-        doc="attention on BNSH, KV may be grouped; guard 1: softmax rows of NaN become 0, 2: rows hidden entirely do",
+        doc="attention on BNSH, KV may be grouped; guard as in `sdpa`",
     )  # fmt: skip
     op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)

@@ -232,9 +232,9 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         x, tiny = x.astype(dtype), float(np.finfo(dtype).smallest_subnormal)
         if special == "all":
             return _put(x, (*_SPECIAL, tiny, float(np.finfo(dtype).max)), rng)
-        values = (*_SPECIAL, tiny) if special == "few" else (_HUGE, -_HUGE)
-        fit = [v for v in rng.permutation(values) if spec.kind == "normal" or not v < 0]
-        return _put(x, fit, rng, int(rng.integers(0, 1 + max(1, x.size // 8))))
+        chosen = (*_SPECIAL, tiny) if special == "few" else (_HUGE, -_HUGE)
+        fit = [v for v in rng.permutation(chosen) if spec.kind == "normal" or not v < 0]
+        return _put(x, fit, rng, int(rng.integers(1, 3 + x.size // 8)) if rng.random() < 0.7 else 0)
     return x.astype(dtype)
 
 

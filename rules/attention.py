@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..egraph.assumption import ATTENTION_FINITE, ROWS_VISIBLE, SMALL_SCORES
+from ..egraph.assumption import ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
     Float,
@@ -43,6 +43,9 @@ from ..egraph.lang import (
 from ..egraph.term import Expr
 
 KT = (0, 1, 3, 2)
+#: The guard of an `sdpa` that has none inside because one follows. Kept apart from 0, none at all: an operator that
+#: assumes visible rows stands for that and for a guarded one, and would join this one to the result of its guard.
+BEHIND = -1
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
@@ -214,7 +217,7 @@ def _masked(w: Tensor, n: Tensor) -> list[Guard]:
 
 
 @rule(
-    stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], expand=dict(j=(0, 1)),
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
     holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)], refuse=_LOW_REFUSES,
 )  # fmt: skip
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j: int) -> Sides:
@@ -225,7 +228,7 @@ def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j
 
 
 @rule(
-    stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], expand=dict(j=(0, 1)),
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
     holds=[dict(_LOW, m="b 1 s t"), dict(_LOW, w="s t:bool", m="b n 1 t", c=3.0)],
     refuse=[*(dict(r, m="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, m="absent"),
             dict(_LOW_REFUSES[3], m="b 1 s t:float64")],
@@ -309,7 +312,7 @@ def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE, ATTENTION_FINITE],
+    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE, SCORES_FINITE],
     holds=[dict(x="b n s t", n="=-3e38", g=0), dict(x="b n s t", n="=-3e38:1", g=1)],
     refuse=[dict(x="b n s t", n="=-5", g=0), dict(x="t", n="=-3e38:1 1", g=0)],
 )  # fmt: skip
@@ -322,8 +325,8 @@ _CLEARED = dict(_LOW, z="=0", g=0)
 
 
 @rule(
-    stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], expand=dict(j=(0, 1)),
-    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1")],
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1", g=1)],
     refuse=[dict(_CLEARED, z="=1"), dict(_CLEARED, z="=0:1 1 1 1 1"), dict(_CLEARED, n="=-5")],
 )  # fmt: skip
 def softmax_cleared(
@@ -337,7 +340,7 @@ def softmax_cleared(
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=0),
+    stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=1),
     refuse=[dict(x="b n s t:float64", g=0)],
 )  # fmt: skip
 def softmax_widened(x: Tensor, g: Int) -> Sides:
@@ -351,7 +354,8 @@ _QKV = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(one=(0, 1)), holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d")],
+    stage="fuse", contract="reassociated", expand=dict(one=(0, 1)),
+    holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", c=3.0, g=1)],
     refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
             dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
             dict(_QKV, k="b 1 t h", v="t d")],
@@ -367,18 +371,10 @@ _HIDING = dict(_UNGUARDED, m="hiding b 1 s t", c=3.0)
 _HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in "qkvm"})
 
 
-@rule(stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], holds=[_UNGUARDED, _HIDING])
+@rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING])
 def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
     """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m), 0 in rows that m hides: nothing else makes NaN"""
     return Sides(sdpa(q, k, v, m, s, c, 1), sdpa(q, k, v, m, s, c, 2))
-
-
-@rule(stage="fuse", contract="finite", assumes=[ATTENTION_FINITE], holds=[_UNGUARDED, _HIDING, _HALF])
-def guard_cleared(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int) -> Sides:
-    """sdpa(q, k, v, m), 0 in rows that m hides = where(isnan(o), 0, o)   with o = sdpa(q, k, v, m)"""
-    o = sdpa(q, k, v, m, s, c, 0)
-    clean = tensor("Where", call("IsNaN", o), call("FConst", real(0.0), to), o)
-    return Sides(sdpa(q, k, v, m, s, c, 2), clean, when=[eq(dtype(q), to)])
 
 
 def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
@@ -396,7 +392,7 @@ def guard_behind(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int, n: Int, kv: Int, groups: int
 ) -> Sides:  # fmt: skip
     """sdpa(q, k, v, m), guarded = where(isnan(o), sum(0 * v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
-    o, when = sdpa(q, k, v, m, s, c, 0), [eq(dtype(v), to)]
+    o, when = sdpa(q, k, v, m, s, c, BEHIND), [eq(dtype(v), to)]
     if not groups:
         return Sides(sdpa(q, k, v, m, s, c, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
     when += [eq(dim(q, -3), num(n)), eq(dim(v, -3), num(kv)), lt(kv, n)]
@@ -404,7 +400,7 @@ def guard_behind(
     return Sides(sdpa(q, k, v, m, s, c, 1), clean, when=when)
 
 
-_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6))
+_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6), c=3.0, g=1)
 
 
 @rule(
@@ -440,7 +436,7 @@ def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact",
-    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3) for n in (6, 12)],
+    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3, c=3.0, g=1) for n in (6, 12)],
 )  # fmt: skip
 def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
     """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""

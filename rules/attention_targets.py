@@ -24,6 +24,7 @@ from ..egraph.lang import (
     dtype,
     eq,
     ints,
+    le,
     lt,
     mask_exact,
     ne,
@@ -44,7 +45,9 @@ from ..egraph.lang import (
     visible,
     within,
 )
-from .attention import absent, sdpa
+from ..egraph.ops import INT
+from ..egraph.term import lift
+from .attention import BEHIND, absent, sdpa
 
 
 def _batch(q: Tensor, k: Tensor, v: Tensor) -> list[Guard]:
@@ -88,13 +91,15 @@ def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------- masks that fit
 
 
-@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="1 s t"), dict(_FULL, m="n 1 t")], refuse=[_FULL])
+@rule(
+    stage="fuse", contract="exact", holds=[dict(_FULL, m="1 s t"), dict(_FULL, m="n 1 t", c=3.0, g=1)], refuse=[_FULL],
+)  # fmt: skip
 def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(.., m) = sdpa(.., unsqueeze(m, -4))   for a mask of rank 3"""
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -4), s, c, g), when=[eq(rank(m), 3)])
 
 
-@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="s t"), dict(_FULL, m="1 t")], refuse=[_FULL])
+@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="s t"), dict(_FULL, m="1 t", c=3.0, g=1)], refuse=[_FULL])
 def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(.., m) = sdpa(.., unsqueeze(m, -3))   for a mask of rank 2"""
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
@@ -102,7 +107,7 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 
 @rule(
     stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2), known=(0, 1)),
-    holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1"), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
+    holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1", c=3.0, g=1), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
            dict(_FULL, k="b n 7 h", v="b n 7 d", m="b 1 s 1")],
     refuse=[_FULL, dict(_FULL, m="absent"), dict(_FULL, q="b n 1 h", m="b 1 5 t"),
             dict(_FULL, k="b n 1 h", v="b n 5 d", m="b 1 s 5")],
@@ -122,6 +127,7 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
 # -------------------------------------------------------------------------------------------------------- the operators
 
 
+_ADDED = dict(_MASKED, g=0)
 _ONE = dict(m="1 1 s t")  # whatever the batch
 _GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
 
@@ -150,11 +156,12 @@ def _onnx_legal(q: Tensor, k: Tensor, v: Tensor, s: Float, r: int) -> list[Guard
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
     expand=dict(r=(3, 4)),
     holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED, "c": 3.0, "g": 2}],
-    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), *_other_scale(_FULL), dict(_FULL, g=1)],
+    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), *_other_scale(_FULL),
+            dict(_FULL, g=1), dict(_FULL, g=BEHIND)],
 )  # fmt: skip
 def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
-    """sdpa(q, k, v, m) = ONNX Attention   unless guarded"""
-    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), ne(g, 1)]
+    """sdpa(q, k, v, m) = ONNX Attention   unguarded, or 0 in rows that m hides"""
+    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(g % 2, lift(0, INT))]
     return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
@@ -231,14 +238,15 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(3, 4, 5)),
-    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}, {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED),
-            dict(_MASKED, m="b 1 s t:bool")],
+    holds=[_ADDED, dict(_ADDED, v="b n t h", g=BEHIND), {**_ADDED, **_SYMBOLS, **_ONE}, {**_ADDED, **_UNFIXED}],
+    refuse=[*_other_mask(_ADDED), *_other_batch({**_ADDED, **_ONE}), *_mha_refuses(_ADDED),
+            dict(_ADDED, m="b 1 s t:bool"), dict(_ADDED, g=1), dict(_ADDED, g=2)],
 )  # fmt: skip
-def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Sides:
-    """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
+def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, g: Int, n: Int, h: Int, d: Int, r: int) -> Sides:
+    """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention   unguarded, or with a guard behind"""
     when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), *scale_fits(s)]
-    return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
+    when += [le(g, 0)]
+    return Sides(sdpa(q, k, v, m, s, real(0.0), g), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
 @rule(

@@ -171,7 +171,7 @@ def rnorm_wide(x: Tensor, eps: Float, t: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", eps=1e-5),
+    stage="fuse", contract="reassociated", holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b s h", w="h", eps=0.5)],
     refuse=[dict(x="b s 1", w="h", eps=1e-5), dict(x="b s h", w="1", eps=1e-5), dict(x="h", w="b h", eps=1e-5)],
 )  # fmt: skip
 def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
@@ -201,7 +201,8 @@ def centre_sub(x: Tensor, t: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", b="h", eps=1e-5),
+    stage="fuse", contract="reassociated",
+    holds=[dict(x="b s h", w="h", b="h", eps=1e-5), dict(x="b s h", w="h", b="h", eps=0.5)],
     refuse=[dict(x="b s h", w="h", b="1", eps=1e-5), dict(x="h", w="h", b="b h", eps=1e-5)],
 )  # fmt: skip
 def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
