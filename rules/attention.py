@@ -378,8 +378,8 @@ def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
 
 
 def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
-    """where(isnan(o), sum(0 * v), o): what o is if its rows of NaN are weights of zero instead."""
-    nothing = tensor("ReduceSum", v * call("FConst", real(0.0), to), (-2,), 1)
+    """where(isnan(o), 0 * mean(v), o): what o is if its rows of NaN are weights of zero instead."""
+    nothing = tensor("ReduceMean", v, (-2,), 1) * call("FConst", real(0.0), to)
     return tensor("Where", call("IsNaN", o), nothing, o)
 
 
@@ -391,7 +391,7 @@ def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
 def guard_behind(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int, n: Int, kv: Int, groups: int
 ) -> Sides:  # fmt: skip
-    """sdpa(q, k, v, m), guarded = where(isnan(o), sum(0 * v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
+    """sdpa(q, k, v, m), guarded = where(isnan(o), 0 * mean(v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
     o, when = sdpa(q, k, v, m, s, c, BEHIND), [eq(dtype(v), to)]
     if not groups:
         return Sides(sdpa(q, k, v, m, s, c, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
