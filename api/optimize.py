@@ -126,8 +126,8 @@ def saturate_and_extract(
     to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
     reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
     the best graph so far is returned. strict: keep the values of fully masked rows, and what NaN and
-    infinities come to, too: rules that assume there are none are left out. verify: run both models and raise VerificationError, naming the rule, if they
-    differ; `report.verification` says what was compared.
+    infinities come to, too: rules that assume there are none are left out. verify: run both models and raise
+    VerificationError, naming the rule, if they differ; `report.verification` says what was compared.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
