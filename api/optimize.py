@@ -45,7 +45,6 @@ from .lowering.verify import verify as compare
 from .lowering.writer import Writer, Written, sink_constants
 from .report import Fused, Report
 from .rules import ALL
-from .rules.attention import ROWS_VISIBLE
 from .verification import verdict
 
 Progress = Callable[[str], None]
@@ -141,10 +140,10 @@ def saturate_and_extract(
     nor loaded when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules
     to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
     reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
-    the best graph so far is returned. strict: keep the values of fully masked rows, too: rules that assume
-    there is none are left out. verify: run both models and raise VerificationError, naming the rule, if they
-    differ; `report.verification` says what was compared. custom_ops: libraries of operators for onnxruntime to load
-    when it verifies; those that rules declare are computed by their numpy meaning.
+    the best graph so far is returned. strict: keep the values of fully masked rows, and what NaN and
+    infinities come to, too: rules that assume there are none are left out. verify: run both models and raise
+    VerificationError, naming the rule, if they differ; `report.verification` says what was compared. custom_ops: libraries of
+    operators for onnxruntime to load when it verifies; those that rules declare are computed by their numpy meaning.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
@@ -196,7 +195,7 @@ class _Run:
         self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress,
         strict: bool,
     ) -> None:  # fmt: skip
-        self.rules = [r for r in rules if not strict or ROWS_VISIBLE not in r.assumes]
+        self.rules = [r for r in rules if not (strict and r.loose)]
         self.declared = {op for r in self.rules for op in r.terms()}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
         self.operators |= {(domain, name) for op in self.declared for domain, _, name in (op.onnx.rpartition("::"),)}
