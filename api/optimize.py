@@ -45,8 +45,8 @@ Dims = Mapping[str, int | Sequence[int]]
 _COMPARED = 64
 #: The first IR version whose initializers need not be listed among the inputs.
 _FREE_CONSTANTS = 4
-#: Further passes over a model with graphs inside its nodes.
-_PASSES = 2
+#: Further passes over a model, of which each but the last finds something: never reached.
+_PASSES = 8
 #: Terms that are printed as no node.
 _QUIET = frozenset({"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"})
 
@@ -184,6 +184,7 @@ class _Run:
         self.strict = strict
         self.report = Report()
         self.explainers: list[Explainer] = []
+        self._computed = False  # whether the result holds constants that were nodes
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -204,12 +205,11 @@ class _Run:
             return self._result(model, loaded)
         with self.timed("shapes"):
             lift_constants(model)
-        changed = self._pass(model, first=True)
-        # What a body learns from its optimised surroundings may make it smaller still.
-        again = changed and len(list(model.graphs())) > 1
-        for _ in range(_PASSES if again else 0):
-            if not self._pass(model, first=False):
-                break
+        changed = again = self._pass(model, first=True)
+        # What a body learns from its optimised surroundings may make it smaller still, and so may what rules can tell
+        # of a constant, but not of the nodes that it was computed from.
+        for _ in range(_PASSES if self._computed or len(list(model.graphs())) > 1 else 0):
+            again = again and self._pass(model, first=False)
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
         report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
@@ -297,6 +297,7 @@ class _Run:
             return False
         report.cost_after += printed.cost - (RAISE if wanted > opset else 0)
         with self.timed("write"):
+            self._computed |= pricer.computed(choice)
             written = writer.write()
             if wanted > opset:
                 model.graph.opset_imports[""] = report.opset = wanted

@@ -47,6 +47,7 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
             raise ModelError(f"no input of the model has a dimension named {name!r}; there are {sorted(declared)}")
     chosen = {k: list(v) if isinstance(v, Sequence) else [v] for k, v in (dims or {}).items()}
     points = max([2, *(len(v) for v in chosen.values())])
+    batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
     result = []
     for k in range(points):
         sizes: dict[str, int] = {}
@@ -54,7 +55,7 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
             given = chosen.get(str(value.shape[axis]) if value.shape is not None else symbol)
             if given:
                 sizes[symbol] = given[min(k, len(given) - 1)]
-            elif axis == 0:
+            elif axis == 0 or (value.shape is not None and str(value.shape[axis]) in batches):
                 sizes[symbol] = 1
             elif value.dtype in (ir.DataType.INT64, ir.DataType.INT32):
                 sizes[symbol] = 128 if k else 1
@@ -144,6 +145,10 @@ class Pricer:
                 waiting += [self._folding.rows[c] for c in r.children if c not in choice and c in self._folding.rows]
         return {c: found[c] for c in (*(c for c in choice if c in found), *sorted(found.keys() - choice.keys()))}
 
+    def computed(self, choice: Mapping[int, Row]) -> bool:
+        """Whether a choice of printed rows holds a constant that the e-graph does not."""
+        return any(r.op == "Const" and r in self._behind for r in choice.values())
+
     def _whole(self, r: Row) -> bool:
         return bool(r.attrs == (-self.frozen.rank.get(r.children[0], 0), 0))
 
@@ -172,7 +177,7 @@ class Pricer:
         ins, folded = self._operands(r), self._folds(r)
         return self._total(lambda k: Work(
             name, tuple(self._tensor(c, k) for c in ins),
-            tuple(replace(t, const=folded) for t in self._results(r, k)), attrs,
+            tuple(_told(t, folded) for t in self._results(r, k)), attrs,
         ))  # fmt: skip
 
     def cost_of_copy(self, c: int) -> int:
@@ -185,7 +190,7 @@ class Pricer:
         ins, folded = [*node.inputs, *captured], self._loads(node, captured)
         return self._total(lambda k: Work(
             _title(node), tuple(ABSENT if v is None else self._value(v, k) for v in ins),
-            tuple(replace(self._value(v, k), const=folded) for v in node.outputs), _attributes(node),
+            tuple(_told(self._value(v, k), folded) for v in node.outputs), _attributes(node),
         ))  # fmt: skip
 
     def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
@@ -197,7 +202,7 @@ class Pricer:
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
         return self._total(lambda k: Work(
             op.name, tuple(self._operand(v, k) for v in ins),
-            tuple(replace(self._value(v, k), const=folded) for v in node.outputs), attrs,
+            tuple(_told(self._value(v, k), folded) for v in node.outputs), attrs,
         ))  # fmt: skip
 
     def _total(self, work: Callable[[int], Work]) -> int:
@@ -324,6 +329,10 @@ class Pricer:
 
     def _loads(self, node: ir.Node, captured: Iterable[ir.Value] = ()) -> bool:
         return _deterministic(node) and all(self._loaded(v) for v in (*node.inputs, *captured))
+
+
+def _told(tensor: Tensor, const: bool) -> Tensor:
+    return tensor if tensor.const == const else replace(tensor, const=const)
 
 
 def _title(node: ir.Node) -> str:
