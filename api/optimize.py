@@ -26,7 +26,7 @@ from .egraph.target import Target
 from .egraph.target import target as find_target
 from .lowering.declared import by_kind
 from .lowering.domains import DEFAULT
-from .lowering.emit import FUSED, NEEDS_OPSET
+from .lowering.emit import FUSED
 from .lowering.explain import Explainer
 from .lowering.functions import drop_unused, same_in
 from .lowering.listed import FREE, relist, unlist
@@ -34,12 +34,13 @@ from .lowering.load import Loaded, Original, Source, lift_constants, load
 from .lowering.names import Names
 from .lowering.older import renew
 from .lowering.opsets import can_raise
-from .lowering.price import Pricer, references
+from .lowering.price import RAISE, Pricer, references
 from .lowering.reader import CALL, Reading, read
 from .lowering.runtime import Runtime
 from .lowering.save import save
 from .lowering.shapes import Shapes, graphs_of, infer
 from .lowering.staging import Stamp, stamp
+from .lowering.standing import standing
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
 from .lowering.writer import Writer, Written, sink_constants
@@ -51,8 +52,10 @@ Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
 #: The largest size of a named dimension for all inputs that numbers are compared on; larger ones get one each.
 _COMPARED = 64
-#: Further passes over a model with graphs inside its nodes.
-_PASSES = 2
+#: Further passes over a model, of which each but the last finds something: never reached.
+_PASSES = 8
+#: Terms that are printed as no node.
+_QUIET = frozenset({"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,7 @@ class _Run:
         self.report = Report()
         self.explainers: list[Explainer] = []
         self.inputs: list[ir.Value] = []  # all that the model lists, constants included
+        self._computed = False  # whether the result holds constants that were nodes
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -226,12 +230,11 @@ class _Run:
         with self.timed("shapes"):
             lift_constants(model)
             self.inputs = unlist(model)
-        changed = self._pass(model, first=True)
-        # What a body learns from its optimised surroundings may make it smaller still.
-        again = changed and len(list(model.graphs())) > 1
-        for _ in range(_PASSES if again else 0):
-            if not self._pass(model, first=False):
-                break
+        changed = again = self._pass(model, first=True)
+        # What a body learns from its optimised surroundings may make it smaller still, and so may what rules can tell
+        # of a constant, but not of the nodes that it was computed from.
+        for _ in range(_PASSES if self._computed or len(list(model.graphs())) > 1 else 0):
+            again = again and self._pass(model, first=False)
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
         report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
@@ -292,26 +295,36 @@ class _Run:
         with self.timed("extract"):
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
             found = extract(nodes, roots)
-        choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
-        wanted = max((NEEDS_OPSET.get(r.op, 0) for r in choice.values()), default=0)
-        read_rows = list(_read_rows(frozen, reading))
+        choice = {c: r for c, k in found.choice.items() if (r := rows[k]) is not None}
+        wanted = max((pricer.needs(r) for r in choice.values()), default=0)
+        writer = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops)
+        copies = writer.copies()
+        with self.timed("price"):
+            stands = Bill(*standing(graph, pricer))
+            printed = Bill(
+                found.cost + sum(pricer.cost_of_copy(c) if r is None else pricer.cost(r) for c, r in copies),
+                sum(r.op not in _QUIET for r in choice.values()) + len(copies),
+            )  # fmt: skip
         if first:
-            report.cost_before += _original_cost(read_rows, pricer)
+            report.cost_before += stands.cost
             for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
                 report.egraph[key] += n
-        report.cost_after += found.cost
         report.extraction = "; ".join(filter(None, [found.method, found.message]))
         report.gap = max(report.gap, found.gap)
         report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
         if not saturation.complete:
             report.stop = saturation.stop
-        old = {row for _, row in read_rows}
-        explainer = Explainer(reading, shapes, frozen, choice, self.rules, self.target, self.limits, old)
+        old = set(_read_rows(frozen, reading))
+        proven = pricer.proven(choice)
+        explainer = Explainer(reading, shapes, frozen, proven, self.rules, self.target, self.limits, old)
         self.explainers.append(explainer)
-        if all(r in old for r in choice.values()) and _printed(choice) == graph.num_nodes():
+        if not _better(printed, stands):
+            report.cost_after += stands.cost
             return False
+        report.cost_after += printed.cost - (RAISE if wanted > opset else 0)
         with self.timed("write"):
-            written = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops).write()
+            self._computed |= pricer.computed(choice)
+            written = writer.write()
             if wanted > opset:
                 model.graph.opset_imports[DEFAULT] = report.opset = wanted
             for node in graph:
@@ -387,13 +400,21 @@ def _inner_first(graph: ir.Graph) -> list[ir.Graph]:
     return [*found, graph]
 
 
-def _printed(choice: Mapping[int, Row]) -> int:
-    quiet = {"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"}
-    return sum(r.op not in quiet for r in choice.values())
+@dataclass(frozen=True, slots=True, order=True)
+class Bill:
+    """What a graph costs: predicted picoseconds, then nodes."""
+
+    cost: int
+    nodes: int
 
 
-def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, int], Row]]:
-    """The e-nodes the reader made, with their sort and number, as they stand after saturation."""
+def _better(printed: Bill, stands: Bill) -> bool:
+    """Whether a graph is worth writing. An equal one is not: the names and the order of a file are its author's."""
+    return printed < stands
+
+
+def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:
+    """The e-nodes the reader made, as they stand after saturation."""
     terms = reading.terms
     vectors = {k: v for v, k in terms.vectors.items()}
     for name, rows in terms.rows.items():
@@ -405,18 +426,7 @@ def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, in
                 vectors[a] if s == "IV" else float(a) if s == "f64" else a
                 for s, a in pairs if s not in ("T", "TL", "Nd")
             )  # fmt: skip
-            yield (op.out, out), Row(frozen.cell(op.out, out), name, children, attrs)
-
-
-def _original_cost(read_rows: Iterable[tuple[tuple[str, int], Row]], pricer: Pricer) -> int:
-    """What the graph costs as it was read: each value once, by the cheaper of its spellings."""
-    cheapest: dict[tuple[str, int], int] = {}
-    for number, row in read_rows:
-        if pricer.ops[row.op].marker:
-            continue
-        cost = pricer.cost(row)
-        cheapest[number] = min(cheapest.get(number, cost), cost)
-    return sum(cheapest.values())
+            yield Row(frozen.cell(op.out, out), name, children, attrs)
 
 
 def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> None:

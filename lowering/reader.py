@@ -66,8 +66,13 @@ class Reading:
     graph: ir.Graph
     opset: int
     origin: dict[int, list[ir.Value]]
-    live: int  # nodes of the graph some output needs
+    spelled: Mapping[ir.Node, Sequence[Spelling]]  # how each node that some output needs was read
     own_sizes: Mapping[str, str] = field(default_factory=dict)
+
+    def captured(self, node: ir.Node) -> Sequence[ir.Value]:
+        """The values that the bodies of a node use, where the node was read."""
+        opaque = (s for s in self.spelled.get(node, ()) if isinstance(s, tuple) and s[0] == "Op")
+        return next((s[3] for s in opaque), ())
 
     def where(self, term: int) -> str:
         """What of the model a term is part of, for a message."""
@@ -115,7 +120,7 @@ class _Reader:
                 self.terms.source(symbol, self._id(value), axis - len(dims))
         self._sums()
         own_sizes = self._own_sizes()
-        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live), own_sizes)
+        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, self._spelled, own_sizes)
 
     def _own_sizes(self) -> dict[str, str]:
         readable = self.shapes.readable
