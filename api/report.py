@@ -44,6 +44,7 @@ class Report:
     assumptions: list[str] = field(default_factory=list)
     verification: str = ""
     verified: bool | None = None  # None: not asked for; False: could not be compared
+    calls: list[str] = field(default_factory=list)  # local functions whose calls were not looked into, and why
     needs: list[str] = field(default_factory=list)  # operator sets the result imports that the model did not
 
     def counts(self) -> dict[str, int]:
@@ -67,6 +68,7 @@ class Report:
             often = sorted(seen.items(), key=lambda i: (-i[1], i[0]))
             lines += [f"    {k} by {', '.join(rules)}" for rules, k in often]
         lines += [f"not fused: {m}" for m in self.missed]
+        lines += [f"not looked into: {c}" for c in self.calls]
         lines += [f"needs: {n}" for n in self.needs]
         if self.cost_before:
             saved = 1 - self.cost_after / self.cost_before

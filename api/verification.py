@@ -44,13 +44,20 @@ def verdict(
         (outcome.ill_conditioned, "since rounding changes most of it beyond use"),
     ):
         if outputs:
-            said.append(f"not compared, {why}: {', '.join(outputs)}")
+            named = [f"{n}, by {outcome.origins[n]}" if n in outcome.origins else n for n in outputs]
+            said.append(f"not compared, {why}: {', '.join(named)}")
+    if outcome.runs:
+        said += [f"not compared at {shorten(why, 200)}" for why in outcome.unused]
     if outcome.dropped and outcome.runs:
-        said.append(f"{len(outcome.dropped)} inputs could not be used: {shorten(outcome.dropped[0], 100)}")
+        said.append(f"{len(outcome.dropped)} inputs could not be used: {shorten(outcome.dropped[0], 200)}")
     return "; ".join(said)
 
 
 def _differs(first: Mismatch) -> str:
+    if first.kind == "error":
+        where = f" on [{first.feed}]" if first.feed else ""
+        mode = f", its optimizations {first.runtime}" if first.runtime else ""
+        return f"onnxruntime {first.want} the original, not the optimized model{where}: {first.got}{mode}"
     apart = f" (largest difference {first.max_abs:.3g})" if first.kind == "nan" else ""
     return f"the optimised model differs in {first}{apart}"
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,9 @@ import onnx_ir as ir
 from ..egraph.budget import Budget, Limits
 from ..egraph.dtypes import masking
 from ..egraph.graph import TermGraph
-from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
+from ..egraph.ops import OPS, Op
+from .declared import arguments, by_kind
+from .domains import DEFAULT
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -39,14 +40,9 @@ _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "P
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
-_KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
-
-
-_ATTRIBUTES = MappingProxyType({INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS})
-
-
-def _kind(domain: str, op: str) -> tuple[str, str]:
-    return "" if domain == "ai.onnx" else domain, op
+#: What `meta` of a node holds a value for if it calls a local function: nothing is known of what it does.
+CALL = "onnx_egraph.call"
+_KNOWN_DOMAINS = {DEFAULT, "ai.onnx.ml", "com.microsoft"}
 
 
 @dataclass(slots=True)
@@ -71,8 +67,13 @@ class Reading:
     graph: ir.Graph
     opset: int
     origin: dict[int, list[ir.Value]]
-    live: int  # nodes of the graph some output needs
+    spelled: Mapping[ir.Node, Sequence[Spelling]]  # how each node that some output needs was read
     own_sizes: Mapping[str, str] = field(default_factory=dict)
+
+    def captured(self, node: ir.Node) -> Sequence[ir.Value]:
+        """The values that the bodies of a node use, where the node was read."""
+        opaque = (s for s in self.spelled.get(node, ()) if isinstance(s, tuple) and s[0] == "Op")
+        return next((s[3] for s in opaque), ())
 
     def where(self, term: int) -> str:
         """What of the model a term is part of, for a message."""
@@ -98,7 +99,7 @@ def read(
 class _Reader:
     def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op]) -> None:
         self.graph, self.shapes, self.opset = graph, shapes, opset
-        self._declared = {_kind(*op.onnx.rpartition("::")[::2]): op for op in terms}
+        self._declared = by_kind(terms)
         self.terms, self.payloads = TermGraph(), Payloads()
         self.terms.ops.update({op.name: op for op in self._declared.values()})
         self.ids: dict[ir.Value, int] = {}
@@ -123,7 +124,7 @@ class _Reader:
                 self.terms.source(symbol, self._id(value), axis - len(dims))
         self._sums()
         own_sizes = self._own_sizes()
-        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live), own_sizes)
+        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, self._spelled, own_sizes)
 
     def _own_sizes(self) -> dict[str, str]:
         readable = self.shapes.readable
@@ -189,9 +190,9 @@ class _Reader:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
         known = self._spelled.get(node)
         if known is None:
-            kind = _kind(node.domain, node.op_type)
+            kind = node.domain, node.op_type
             entry = SPELLINGS.get(kind)
-            spelled = self._call(node, self._declared[kind]) if kind in self._declared else None
+            spelled = _call(node, self._declared[kind]) if kind in self._declared else None
             if spelled is None and entry is not None and self._understood(node):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
@@ -202,26 +203,9 @@ class _Reader:
             self._spelled[node] = known
         return known
 
-    def _call(self, node: ir.Node, op: Op) -> Spelling | None:
-        """The node as a term of the caller, or None if it says more or less than the term has."""
-        own = {name: _ATTRIBUTES.get(sort) for name, sort in op.operands if sort != TENSOR}
-        if (
-            None in node.inputs or len(node.inputs) + len(own) != len(op.operands) or len(node.outputs) != 1
-            or {name: a.type for name, a in node.attributes.items()} != own
-        ):  # fmt: skip
-            return None
-        tensors, values = iter(node.inputs), list[Any]()
-        for name, sort in op.operands:
-            if sort == TENSOR:
-                values.append(next(tensors))
-            else:
-                given = node.attributes[name].value
-                values.append(tuple(given) if sort == INTS else given)
-        return (op.name, *values)
-
     def _understood(self, node: ir.Node) -> bool:
         """The operator's definition in this opset is one the reading table was written for."""
-        if node.domain not in ("", "ai.onnx") or self.opset <= NEWEST_OPSET:
+        if node.domain != DEFAULT or self.opset <= NEWEST_OPSET:
             return True
         try:
             return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
@@ -291,7 +275,7 @@ class _Reader:
     def _node_key(self, node: ir.Node, captured: list[ir.Value]) -> Any:
         """Equal for nodes that compute the same from the same inputs; random or possibly stateful ones are unique."""
         training = node.op_type == "Dropout" or node.op_type in _RANDOM
-        if captured or training or node.domain not in _KNOWN_DOMAINS:
+        if captured or training or node.domain not in _KNOWN_DOMAINS or CALL in node.meta:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
@@ -460,6 +444,12 @@ def _fill(node: ir.Node) -> np.ndarray:
     return np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
 
 
+def _call(node: ir.Node, op: Op) -> Spelling | None:
+    """The node as a term of the caller, or None if it says more or less than the term has."""
+    operands = arguments(node, op)
+    return None if operands is None else (op.name, *operands)
+
+
 def _leaves(spelling: Any) -> Iterable[ir.Value]:
     if isinstance(spelling, ir.Value):
         yield spelling
@@ -492,4 +482,4 @@ def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
             found[v] = None
 
 
-__all__ = ["Payloads", "Reading", "read"]
+__all__ = ["CALL", "Payloads", "Reading", "read"]

@@ -24,6 +24,7 @@ import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
 from .dims import Dim, Dims
+from .domains import DEFAULT
 from .shape_equations import Equations
 from .shape_library import library
 from .shape_moves import TABLE as MOVES
@@ -172,15 +173,14 @@ class Inference:
 
     def _node(self, node: ir.Node, live: bool) -> None:
         given = [None if value is None else self._known.get(value, Tensor()) for value in node.inputs]
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        view = Node(node, given, self._opsets.get(domain, 1), self._dims)
+        view = Node(node, given, self._opsets.get(node.domain, 1), self._dims)
         covered = True
         outputs: Outputs = None
         with understanding(node):
             if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
-                outputs = self._control_flow(node, view, domain)
+                outputs = self._control_flow(node, view)
             else:
-                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if domain == "" else None
+                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if node.domain == DEFAULT else None
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)
@@ -219,12 +219,12 @@ class Inference:
 
     # ---- control flow
 
-    def _control_flow(self, node: ir.Node, view: Node, domain: str) -> Outputs:
-        if domain == "" and node.op_type == "If":
+    def _control_flow(self, node: ir.Node, view: Node) -> Outputs:
+        if node.domain == DEFAULT and node.op_type == "If":
             return self._if(node, view)
-        if domain == "" and node.op_type == "Loop":
+        if node.domain == DEFAULT and node.op_type == "Loop":
             return self._loop(node)
-        if domain == "" and node.op_type == "Scan" and view.opset >= 9:
+        if node.domain == DEFAULT and node.op_type == "Scan" and view.opset >= 9:
             return self._scan(node)
         for body in graphs_of(node):
             self._body(body, [Tensor(tensor_dtype(value)) for value in body.inputs])

@@ -381,7 +381,7 @@ def _attention(r: Read) -> Spelling | None:
             return None
         mask = r.x(3)
     scale = r.float("scale", 0.0) or float(q[-1]) ** -0.5
-    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 1)
+    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 2)
 
 
 def _rotary(r: Read) -> Spelling | None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from ..egraph.errors import ModelError
+from .domains import DEFAULT, imported, plain
 
 #: Tensors up to this many elements are decoded to see whether they are whole.
 _SMALL = 4096
@@ -24,10 +25,10 @@ def check(proto: onnx.ModelProto) -> None:
     """Raises ModelError naming the node, value or tensor: a value that nothing produces, or two nodes do;
     operands or attributes its operator does not have; a tensor without its elements; a name that is no text.
     """
-    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    opset = imported(proto.opset_import).get(DEFAULT, 0)
     _Check(opset).graph(proto.graph, frozenset())
     for function in proto.functions:
-        own = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
+        own = imported(function.opset_import).get(DEFAULT, opset)
         _Check(own).scope(function.input, (), function.node, function.output, frozenset())
 
 
@@ -95,7 +96,7 @@ class _Check:
                 raise ModelError(f"{_called(node)}: attribute {name!r} has no type")
             if a.type == onnx.AttributeProto.TENSOR and not a.ref_attr_name:
                 _tensor(a.t, f"{_called(node)}: attribute {name!r}")
-        if node.domain not in ("", "ai.onnx") or (signature := self._signature(node.op_type)) is None:
+        if plain(node.domain) != DEFAULT or (signature := self._signature(node.op_type)) is None:
             return
         if not signature.inputs[0] <= len(node.input) <= signature.inputs[1]:
             raise ModelError(f"{_called(node)}: {len(node.input)} inputs are not what the operator takes")

@@ -261,8 +261,11 @@ def test_a_model_that_is_a_link_may_keep_its_weights_where_it_leads(tmp_path: Pa
     (folder / "weights.bin").symlink_to(blobs / "2")
     result = saturate_and_extract(folder / "in.onnx", verify=True)
     assert result.report.verified, result.report.verification
+    assert result.report.unchanged
     result.save(tmp_path / "out.onnx")
-    assert (tmp_path / "out.onnx.data").read_bytes() == bytes(64)
+    assert (tmp_path / "out.onnx").read_bytes() == (blobs / "1").read_bytes()
+    assert (tmp_path / "weights.bin").read_bytes() == bytes(64)
+    assert not (tmp_path / "weights.bin").is_symlink()
 
 
 @pytest.mark.parametrize(
