@@ -185,6 +185,7 @@ class _Run:
         self.report = Report()
         self.explainers: list[Explainer] = []
         self._computed = False  # whether the result holds constants that were nodes
+        self._settled = True  # whether all sizes of the model are known
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -206,9 +207,10 @@ class _Run:
         with self.timed("shapes"):
             lift_constants(model)
         changed = again = self._pass(model, first=True)
-        # What a body learns from its optimised surroundings may make it smaller still, and so may what rules can tell
-        # of a constant, but not of the nodes that it was computed from.
-        for _ in range(_PASSES if self._computed or len(list(model.graphs())) > 1 else 0):
+        # A body may learn from its optimised surroundings, rules from a constant what they cannot from the nodes it
+        # was computed from, and sizes that one graph leaves open are known in another.
+        more = len(list(model.graphs())) > 1 or self._computed or not self._settled
+        for _ in range(_PASSES if more else 0):
             again = again and self._pass(model, first=False)
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
@@ -233,6 +235,7 @@ class _Run:
         self.tell("inferring shapes")
         with self.timed("shapes"):
             shapes = infer(model)
+            self._settled = self._settled and shapes.settled()
         names, self.report.cost_after = Names.of(model), 0
         opset = self.report.opset
         changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
