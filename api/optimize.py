@@ -151,6 +151,7 @@ class _Run:
         self.explainers: list[Explainer] = []
         self.inputs: list[ir.Value] = []  # all that the model lists, constants included
         self._computed = False  # whether the result holds constants that were nodes
+        self._settled = True  # whether all sizes of the model are known
         self._changed = False
         self._costs: dict[ir.Graph, int] = {}
         self._stops: dict[str, None] = {}
@@ -197,9 +198,10 @@ class _Run:
                 lift_constants(model)
                 self.inputs = unlist(model)
             again = self._pass(model, first=True)
-            # What a body learns from its optimised surroundings may make it smaller still, and so may what rules can
-            # tell of a constant, but not of the nodes that it was computed from.
-            for _ in range(_PASSES if self._computed or len(list(model.graphs())) > 1 else 0):
+            # A body may learn from its optimised surroundings, rules from a constant what they cannot from the nodes
+            # it was computed from, and sizes that one graph leaves open are known in another.
+            more = len(list(model.graphs())) > 1 or self._computed or not self._settled
+            for _ in range(_PASSES if more else 0):
                 again = again and self._pass(model, first=False)
         except LimitReached as reached:
             self.stop(str(reached))
@@ -235,6 +237,7 @@ class _Run:
         begin = self.budget.clock()
         with self.timed("shapes"):
             shapes = infer(model, self.budget)
+            self._settled = self._settled and shapes.settled()
         self._spent += self.budget.clock() - begin if first else 0.0
         names, opset, changed = Names.of(model), self.report.opset, False
         names.values.taken.update(v.name for v in self.inputs if v.name)

@@ -22,8 +22,9 @@ from .reader import Payloads
 LARGEST = 1024
 #: To the bit whatever the element type.
 _EXACT = frozenset(
-    "Ints Int0 FConst Cons Nil Out Neg Abs Not Add Sub Mul Div Max And Or Equal Less LessOrEqual Greater GreaterOrEqual "
-    "Where Cast Transpose Reshape Expand Unsqueeze Squeeze Slice SliceC Gather Concat Split Shape Range".split()
+    "Ints Int0 FConst Cons Nil Out Neg Abs Not Add Sub Mul Div Max And Or Equal Less LessOrEqual Greater "
+    "GreaterOrEqual Where Cast Transpose Reshape Expand Unsqueeze Squeeze Slice SliceC Gather Concat Split Shape "
+    "Range".split()
 )
 _KINDS = frozenset("biuf")
 
@@ -83,13 +84,15 @@ class Folding:
     def _known(self) -> None:
         """Integer vectors whose elements the facts tell."""
         for c, elements in self.frozen.elements.items():
-            rank, shape = self.frozen.rank.get(c), self.frozen.shape(c)
-            count = 1 if rank == 0 else shape[0] if shape is not None and rank == 1 else None
-            numbers = [e for i in range(count) if isinstance(e := elements.get(i), int)] if isinstance(count, int) else []
-            if c in self.values or self.frozen.dtype.get(c) != INT64 or not numbers or len(numbers) != count:
+            shape = self.frozen.shape(c)
+            if c in self.values or self.frozen.dtype.get(c) != INT64 or shape is None or len(shape) > 1:
                 continue
-            if 8 * len(numbers) <= LARGEST:
-                self.values[c] = np.asarray(numbers if rank else numbers[0], np.int64)
+            count = shape[0] if shape else 1
+            if not isinstance(count, int) or not 0 < 8 * count <= LARGEST:
+                continue
+            numbers = [e for i in range(count) if isinstance(e := elements.get(i), int)]
+            if len(numbers) == count:
+                self.values[c] = np.asarray(numbers, np.int64).reshape(shape)
 
 
 def _sound(op: str, args: list[Any]) -> bool:

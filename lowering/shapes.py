@@ -85,6 +85,16 @@ class Shapes:
         """The symbols a size or element is built from."""
         return frozenset(self._dims.symbols(dim))
 
+    def settled(self) -> bool:
+        """Whether every size is known as arithmetic on sizes of the graph inputs.
+
+        If not, another graph that computes the same may say more.
+        """
+        if any(f.dims is None for f in self._facts.values()):
+            return False
+        dims = {d for f in self._facts.values() for d in f.dims or () if isinstance(d, str)}
+        return all("broadcast(" not in d and self.symbols(d) <= self.sources.keys() for d in dims)
+
     def positive(self, dim: Dim) -> bool:
         """Whether a size or element is at least 1 wherever no integer or boolean graph input is empty.
 

@@ -6,14 +6,14 @@ written costs what was predicted for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import onnx_ir as ir
 
 from ..egraph.ops import OPS
 from .price import Pricer
-from .spell import Spelling
 
 #: Operators that are printed from terms of another name.
 _TERMS: Mapping[str, str] = MappingProxyType({
@@ -29,20 +29,15 @@ def standing(graph: ir.Graph, pricer: Pricer) -> tuple[int, int]:
 
 def _cost(node: ir.Node, pricer: Pricer) -> int:
     readings = pricer.reading.spelled.get(node, [])
-    costs = [pricer.cost_of_term(node, spelling) for spelling in readings if _one(node, spelling)]
-    verbatim = not costs or any(isinstance(spelling, tuple) and spelling[0] == "Op" for spelling in readings)
+    terms = [spelling for spelling in readings if isinstance(spelling, tuple)]
+    costs = [pricer.cost_of_term(node, term) for term in terms if _one(node, term)]
+    verbatim = not costs or any(term[0] == "Op" for term in terms)
     return min([*costs, *([pricer.cost_of_node(node)] if verbatim else [])])
 
 
-def _one(node: ir.Node, spelling: Spelling) -> bool:
+def _one(node: ir.Node, spelling: tuple[Any, ...]) -> bool:
     """Whether the spelling is one term, printed as the operator that the node is."""
-    if not isinstance(spelling, tuple) or spelling[0] == "Op":
+    name, *operands = spelling
+    if name == "Op" or (name in OPS and (OPS[name].marker or name not in (node.op_type, _TERMS.get(node.op_type)))):
         return False
-    name = spelling[0]
-    if name in OPS and (OPS[name].marker or node.op_type not in (name, *_names(name))):
-        return False
-    return not any(isinstance(v, tuple) and v and isinstance(v[0], str) and v[0] != "Ints" for v in spelling[1:])
-
-
-def _names(term: str) -> Iterable[str]:
-    return (op for op, name in _TERMS.items() if name == term)
+    return not any(isinstance(v, tuple) and v and isinstance(v[0], str) and v[0] != "Ints" for v in operands)

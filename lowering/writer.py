@@ -309,12 +309,9 @@ class Writer:
 
     def _twice(self, row: Row, old: ir.Value) -> bool:
         """Whether a copy is computed like the first: one pass over the operands costs no more than copying."""
-        producer = old.producer()
-        copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
-        return (
-            row.op in EMITTERS and row.op not in _LEAVES and not copied
-            and OPS[row.op].shape in ("same", "broadcast") and row.op != "Softmax"
-        )  # fmt: skip
+        if row.op not in EMITTERS or row.op in _LEAVES or row.op == "Softmax" or _is_identity(old.producer()):
+            return False
+        return OPS[row.op].shape in ("same", "broadcast")
 
     def _output(self, cls: int, old: ir.Value) -> ir.Value:
         made: ir.Value = self._results[cls]
@@ -333,14 +330,18 @@ class Writer:
             self._again = None
             return copy
         self._current = -1  # of no class: a report must not count it
-        identity = producer if producer is not None and (producer.domain, producer.op_type) == ("", "Identity") else None
-        self._add("Identity", [made], [], "", [copy], identity)
+        self._add("Identity", [made], [], "", [copy], producer if _is_identity(producer) else None)
         return copy
 
 
 def _is_constant(output: ir.Value) -> bool:
     """A graph output that is an initializer, and stays one."""
-    return output.producer() is None and output.const_value is not None and not output.is_graph_input() and bool(output.name)
+    stored = output.producer() is None and output.const_value is not None
+    return stored and not output.is_graph_input() and bool(output.name)
+
+
+def _is_identity(node: ir.Node | None) -> bool:
+    return node is not None and node.op_type == "Identity" and node.domain == ""
 
 
 def sink_constants(model: ir.Model) -> None:
