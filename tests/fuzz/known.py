@@ -9,5 +9,5 @@ KNOWN = frozenset({
     "function outputs",  # local functions with outputs left out, or that return an input
     "ai.onnx",  # the default domain spelled out in opset_import
     "second pass",  # is not always a fixed point
-    "one output twice",  # listed with two shapes
+    "one value twice",  # listed twice among the outputs, or among inputs and outputs with two shapes
 })  # fmt: skip

@@ -158,22 +158,24 @@ def _model(d: Draw) -> onnx.ModelProto:
     ends = [v for v in values if v.name not in used]
     outputs = [d.one(*ends) for _ in range(d.one(1, 2, 3))] if ends else []
     outputs += [d.one(*values) for _ in range(d.one(0, 1, 1, 2))]
-    outputs += [d.one(*(v for v in d.top.values if v.dtype != T.BFLOAT16))] if d.chance(0.08) else []
+    whole = [v for v in d.top.values if v.dtype != T.BFLOAT16]
+    outputs += [d.one(*whole)] if d.chance(0.08) else []
     outputs = list(dict.fromkeys(outputs or [values[-1]]))
+    stated = {f.value.name: _declared(d, f.value, d.declared.get(f.value.name, "full")) for f in d.feeds}
     infos = [_declared(d, v, d.one("full", "full", "full", "unnamed", "no shape")) for v in outputs]
-    if d.chance(0.03):
-        infos.append(_declared(d, outputs[0], "no shape" if "one output twice" not in KNOWN else "full"))
-        if "one output twice" in KNOWN:
-            infos[-1].CopyFrom(infos[0])
-    inputs = [_declared(d, f.value, d.declared.get(f.value.name, "full")) for f in d.feeds]
+    if "one value twice" in KNOWN:
+        infos = [stated.get(i.name, i) for i in infos]
+    elif d.chance(0.04):
+        infos.append(_declared(d, outputs[0], d.one("full", "no shape")))
+    inputs = list(stated.values())
     ir_version = d.one(8, 8, 9, 10, 10, 11) if d.functions else d.one(4, 6, 7, 8, 8, 9, 10, 10, 11)
     if not d.functions and len(list(graphs(graph_of_nodes(d)))) == 1 and d.chance(0.05):
         ir_version = 3
         listed = {i.name for i in inputs}
         rest = [v for t in d.top.initializers for v in d.top.values if v.name == t.name and t.name not in listed]
         inputs += [_declared(d, v, "full") for v in rest]
-    stated = [_declared(d, v, "full") for v in values if v not in outputs and d.chance(0.3)] if d.chance(0.4) else []
-    graph = h.make_graph(d.top.nodes, d.name("graph"), inputs, infos, d.top.initializers, value_info=stated)
+    inner = [_declared(d, v, "full") for v in values if v not in outputs and d.chance(0.3)] if d.chance(0.4) else []
+    graph = h.make_graph(d.top.nodes, d.name("graph"), inputs, infos, d.top.initializers, value_info=inner)
     main = "ai.onnx" if "ai.onnx" not in KNOWN and d.chance(0.05) else ""
     imports = [h.make_opsetid(main, d.opset)]
     if any(n.domain == "com.microsoft" for g in graphs(graph) for n in g.node) or d.chance(0.1):
