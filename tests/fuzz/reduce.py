@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -21,6 +21,11 @@ class Pinned(Drawn):
     """A model with the arrays that it is fed with."""
 
     arrays: list[Feeds] = field(default_factory=list)
+    odd: int = -1  # the number of the feed with special values, -1 for none
+
+    @property
+    def special(self) -> int:
+        return self.odd
 
     def feeds(self) -> list[Feeds]:
         names = {v.name for v in self.model.graph.input}
@@ -29,7 +34,8 @@ class Pinned(Drawn):
 
 def reduce(drawn: Drawn, fault: Fault, judged: Fails, seconds: float = 60) -> tuple[Drawn, Fault]:
     """The smallest model found in the time that has a fault of the same kind, and that fault."""
-    best = Pinned(**{k: getattr(drawn, k) for k in ("model", "inputs", "kinds", "fragments", "seed")}, arrays=drawn.feeds())
+    own = {k: getattr(drawn, k) for k in ("model", "inputs", "kinds", "fragments", "seed")}
+    best = Pinned(**own, arrays=drawn.feeds(), odd=drawn.special)
     end = time.monotonic() + seconds
     progress = True
     while progress and time.monotonic() < end:
@@ -49,7 +55,7 @@ def reduce(drawn: Drawn, fault: Fault, judged: Fails, seconds: float = 60) -> tu
 
 def _changed(drawn: Pinned, model: onnx.ModelProto, arrays: list[Feeds] | None = None) -> Pinned:
     _clean(model)
-    return Pinned(model, drawn.inputs, drawn.kinds, drawn.fragments, drawn.seed, arrays or drawn.arrays)
+    return replace(drawn, model=model, arrays=arrays or drawn.arrays)
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -95,8 +101,9 @@ def _smaller(drawn: Pinned) -> Iterator[Pinned]:
             model.graph.output.append(kept)
             yield _changed(drawn, model)
     if len(drawn.arrays) > 1:
-        for each in drawn.arrays:
-            yield _changed(drawn, _copy(drawn.model), [each])
+        for number, each in enumerate(drawn.arrays):
+            odd = 0 if number == drawn.odd else -1
+            yield replace(_changed(drawn, _copy(drawn.model), [each]), odd=odd)
     if graph.value_info:
         model = _copy(drawn.model)
         del model.graph.value_info[:]
