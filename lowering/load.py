@@ -215,12 +215,7 @@ def _opset(model: ir.Model) -> int:
                     f"node {node.name!r} ({node.op_type}): the model imports no opset of the default domain"
                 )
         return OLDEST_OPSET
-    newest = onnx.defs.onnx_opset_version()
-    if opset > newest or opset < 1:
-        raise ModelError(
-            f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}"
-        )
-    return int(opset)
+    return wellformed.known_opset(int(opset))
 
 
 def _check_external(
