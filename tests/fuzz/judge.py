@@ -208,9 +208,12 @@ def _differ(drawn: Drawn, result: Any, number: int, f: Feeds, want: list[Any], g
             continue
         spread = None if spreads is None else spreads[k]
         if text := difference(a, b, length, spread, special):
-            rules = ", ".join(_rules(result)[:12])
-            where = f"output {drawn.model.graph.output[k].name!r} of feed {number}"
+            rules = ", ".join(sorted(_all_rules(result))[:16])
+            where = f"output {drawn.model.graph.output[k].name!r} of feed {number}" + (" (no noise)" if spread is None else "")
             kind = "special numbers" if special else "numbers"
+            if special and "guards" in KNOWN and any(r.contract == "finite" for r in ALL if r.name in _all_rules(result)):
+                seen.counts["for finite numbers only"] += 1
+                return None
             return Fault(kind, f"{where}: {text}; rules: {rules}")
         seen.counts["ill conditioned"] += 1
     return None
@@ -219,6 +222,11 @@ def _differ(drawn: Drawn, result: Any, number: int, f: Feeds, want: list[Any], g
 def _rules(result: Any) -> list[str]:
     used = {k for e in result._explainers for c in e.choice for k in e.frozen.why.get(c, ())}
     return [ALL[k].name for k in sorted(used)]
+
+
+def _all_rules(result: Any) -> set[str]:
+    """Also those that made what a fused operator is made of."""
+    return {name for f in result.report.fused for name in f.rules} | set(_rules(result))
 
 
 def _eps(kind: np.dtype[Any]) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnxruntime as ort
 from onnx import TensorProto as T
 from onnx import helper as h
+from onnx import numpy_helper as nh
 
 #: Operators that move numbers and do not round.
 MOVES = frozenset({
@@ -14,6 +16,8 @@ MOVES = frozenset({
     "Identity", "Shape", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Not", "Where", "Max", "ReduceMax", "Size",
     "Relu", "Floor", "Sign", "Trilu", "TopK", "Dropout", "If", "Loop", "Scan",
 })  # fmt: skip
+#: An input that is another number in each run.
+RUN = "the number of the run"
 UNIT = {T.FLOAT: 2.0**-23, T.FLOAT16: 2.0**-10, T.DOUBLE: 2.0**-52}
 
 
@@ -26,8 +30,8 @@ def noisy(model: onnx.ModelProto, feeds: dict[str, np.ndarray], runs: int, want:
         names = {i.name for i in (*session.get_inputs(), *session.get_overridable_initializers())}
         given = {k: v for k, v in feeds.items() if k in names}
         spreads = [np.zeros(w.shape) for w in want]
-        for _ in range(runs):
-            for spread, a, b in zip(spreads, want, session.run(None, given), strict=True):
+        for run in range(runs):
+            for spread, a, b in zip(spreads, want, session.run(None, {**given, RUN: np.array(run, np.float32)}), strict=True):
                 spread[...] = np.maximum(spread, _distance(a, b))
     except Exception:  # onnxruntime's exceptions have no common base
         return None
@@ -63,18 +67,61 @@ def _with_noise(model: onnx.ModelProto) -> onnx.ModelProto:
         with_types = onnx.shape_inference.infer_shapes(changed)
     else:
         with_types = changed
-    _noise(changed.graph, with_types.graph, {}, [0])
+    moved = {v.name: f"{v.name} moved" for v in changed.graph.input if v.type.tensor_type.elem_type in UNIT}
+    _renamed(changed.graph, moved)
+    _renamed(with_types.graph, moved)
+    types = {moved.get(v.name, v.name): v.type.tensor_type.elem_type for v in changed.graph.input}
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    _noise(changed.graph, with_types.graph, types, [0], opset)
+    first = [n for k, (x, y) in enumerate(moved.items()) for n in _moving(x, y, types[y], f"input {k}", opset)]
+    rest = [onnx.NodeProto.FromString(n.SerializeToString()) for n in changed.graph.node]
+    del changed.graph.node[:]
+    changed.graph.node.extend([*first, *rest])
+    changed.graph.input.append(h.make_tensor_value_info(RUN, T.FLOAT, []))
     return changed
 
 
-def _noise(graph: onnx.GraphProto, typed: onnx.GraphProto, outer: dict[str, int], count: list[int]) -> None:
+def _renamed(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    for node in graph.node:
+        node.input[:] = [names.get(i, i) for i in node.input]
+        for a in node.attribute:
+            if a.type == onnx.AttributeProto.GRAPH:
+                _renamed(a.g, names)
+
+
+def _moving(raw: str, moved: str, kind: int, tag: str, opset: int) -> list[onnx.NodeProto]:
+    """Nodes that move every number of a value by two units in the last place, or less: by sin(10,000 x + the run), as
+    onnxruntime has no random operators in the newest opsets.
+    """
+    wide = T.DOUBLE if kind == T.DOUBLE else T.FLOAT
+    constants = {"steep": 1e4, "spread": 2 * UNIT[kind], "one": 1.0, "low": -1e6, "high": 1e6}
+    name = {k: f"{k} {tag}" for k in (*constants, "wide", "finite", "run", "large", "angle", "sine", "small", "factor")}
+    nodes = [h.make_node("Cast", [raw], [name["wide"]], to=wide), h.make_node("Cast", [RUN], [name["run"]], to=wide)]
+    arrays = {k: nh.from_array(np.asarray(v, h.tensor_dtype_to_np_dtype(wide))) for k, v in constants.items()}
+    nodes += [h.make_node("Constant", [], [name[k]], value=a) for k, a in arrays.items()]
+    if opset < 12:  # Clip with attributes, or of float32 only
+        nodes += [h.make_node("Max", [name["wide"], name["low"]], [name["large"] + " too"]),
+                  h.make_node("Min", [name["large"] + " too", name["high"]], [name["finite"]])]  # fmt: skip
+    else:
+        nodes.append(h.make_node("Clip", [name["wide"], name["low"], name["high"]], [name["finite"]]))
+    steps = (("Mul", "finite steep", "large"), ("Add", "large run", "angle"), ("Sin", "angle", "sine"),
+             ("Mul", "sine spread", "small"), ("Add", "small one", "factor"))  # fmt: skip
+    nodes += [h.make_node(op, [name[i] for i in ins.split()], [name[out]]) for op, ins, out in steps]
+    factor = name["factor"]
+    if kind == T.FLOAT16:
+        nodes.append(h.make_node("Cast", [factor], [f"narrow {tag}"], to=kind))
+        factor = f"narrow {tag}"
+    return [*nodes, h.make_node("Mul", [raw, factor], [moved])]
+
+
+def _noise(graph: onnx.GraphProto, typed: onnx.GraphProto, outer: dict[str, int], count: list[int], opset: int) -> None:
     infos = (*typed.input, *typed.value_info, *typed.output)
     types = outer | {v.name: v.type.tensor_type.elem_type for v in infos} | {t.name: t.data_type for t in graph.initializer}
     nodes = []
     for node, with_types in zip(graph.node, typed.node, strict=True):
         for a, b in zip(node.attribute, with_types.attribute, strict=True):
             if a.type == onnx.AttributeProto.GRAPH:
-                _noise(a.g, b.g, types, count)
+                _noise(a.g, b.g, types, count, opset)
         nodes.append(node)
         if node.op_type in MOVES:
             continue
@@ -82,16 +129,8 @@ def _noise(graph: onnx.GraphProto, typed: onnx.GraphProto, outer: dict[str, int]
             kind = types.get(name, 0)
             if name and kind in UNIT:
                 count[0] += 1
-                raw, wide, factor = (f"{stem} {count[0]} of {name}" for stem in ("raw", "wide", "factor"))
-                node.output[k] = raw
-                spread = 2 * UNIT[kind]
-                random = T.DOUBLE if kind == T.DOUBLE else T.FLOAT
-                nodes.append(h.make_node(
-                    "RandomUniformLike", [raw], [wide], dtype=random, low=1 - spread, high=1 + spread, seed=float(count[0]),
-                ))  # fmt: skip
-                if kind == T.FLOAT16:
-                    nodes.append(h.make_node("Cast", [wide], [factor], to=kind))
-                nodes.append(h.make_node("Mul", [raw, factor if kind == T.FLOAT16 else wide], [name]))
+                node.output[k] = f"raw {count[0]} of {name}"
+                nodes += _moving(node.output[k], name, kind, f"{count[0]} of {name}", opset)
     kept = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
     del graph.node[:]
     graph.node.extend(kept)
