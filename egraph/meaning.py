@@ -126,6 +126,8 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
         raise IllFormed(f"{op.name} of numbers")
     if op.name in _FLOAT and tensors[0].dtype.kind != "f":
         raise IllFormed(f"{op.name} of {tensors[0].dtype}")
+    if op.name == "FastGelu" and not tensors[0].ndim:
+        raise IllFormed("onnxruntime's FastGelu takes no scalar")
     if op.name == "Rot" and (not tensors[0].ndim or tensors[0].shape[-1] % 2):
         raise IllFormed("a quarter turn of an odd number of channels")
     if op.name == "SliceC":

@@ -275,12 +275,7 @@ def _opset(model: ir.Model) -> int:
     if opset is None:
         graphs = [*model.graphs(), *(f.graph for f in model.functions.values())]
         return 0 if any(node.domain == DEFAULT for graph in graphs for node in graph) else OLDEST_OPSET
-    newest = onnx.defs.onnx_opset_version()
-    if opset > newest or opset < 1:
-        raise ModelError(
-            f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}"
-        )
-    return int(opset)
+    return wellformed.known_opset(int(opset))
 
 
 def _check_external(

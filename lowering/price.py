@@ -42,7 +42,8 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     `dims` maps a dimension's name in the model to a size, or to a list of sizes of equal length with the others.
     Raises ModelError for a name no input of the model has.
     """
-    declared = {str(v.shape[a]) for v, a in shapes.sources.values() if v.shape is not None}
+    axes = [v.shape[a] for v, a in shapes.sources.values() if v.shape is not None]
+    declared = {d.value for d in axes if isinstance(d, ir.SymbolicDim) and d.value is not None}
     for name in dims or {}:
         if name not in declared:
             raise ModelError(f"no input of the model has a dimension named {name!r}; there are {sorted(declared)}")

@@ -169,8 +169,9 @@ class _Reader:
             self._vectors.setdefault((facts.dtype, facts.dims, facts.elems), value)
 
     def _canonical(self, value: ir.Value) -> ir.Value:
-        facts = self.shapes.of(value)
-        if facts.elems is None or facts.dims is None or value.producer() is None:
+        """That first value; a value of an outer graph comes before all of them, and stays itself."""
+        facts, producer = self.shapes.of(value), value.producer()
+        if facts.elems is None or facts.dims is None or producer is None or producer.graph is not self.graph:
             return value
         return self._vectors.get((facts.dtype, facts.dims, facts.elems), value)
 

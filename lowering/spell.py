@@ -360,7 +360,9 @@ def _rms_norm(r: Read) -> Spelling | None:
 
 def _gelu(r: Read) -> Spelling | None:
     a = r.node.attributes.get("approximate")
-    return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
+    if a is None or a.as_string() != "tanh":
+        return ("Gelu", r.x())
+    return ("FastGelu", r.x()) if _rank(r) else None  # printed as an operator that takes no scalar
 
 
 def _attention(r: Read) -> Spelling | None:
