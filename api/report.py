@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .egraph.errors import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class Fused:
@@ -83,7 +85,7 @@ class Report:
             lines.append(f"verification on CPU: {self.verification}")
         if self.times:
             lines.append("CPU seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.times.items()))
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 def _us(picoseconds: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .budget import Budget, LimitReached, Limits
-from .errors import UnsoundMerge
+from .errors import UnsoundMerge, one_line
 from .evaluate import Evaluation, Inputs
 from .graph import TermGraph
 from .instance import instance
@@ -92,7 +92,7 @@ class Derivation:
             lines.append(f"  = {self.result}, but not by these rules alone: {', '.join(self.tried) or 'none matched'}")
         if self.where:
             lines.append(f"  where {', '.join(f'{letter} is {value}' for letter, value in self.where)}")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,10 @@ class Pricer:
         total = 0
         for k, p in enumerate(self.points):
             priced = work(k)
-            cost = self.model.cost(priced)
+            try:
+                cost = self.model.cost(priced)
+            except Exception as error:  # a caller's code may raise anything
+                raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
             if not isinstance(cost, Integral) or cost < 0:
                 raise CostError(f"the cost model gives {priced.op} the cost {cost!r}; picoseconds are an int from 0 up")
             total += int(cost) * p.weight
