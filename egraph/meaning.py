@@ -13,16 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from .assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
 from .dtypes import NAMES
 from .saturate import Frozen, Row
 from .term import Env, Expr
 from .terms import CLASSES, INTS, LEAVES, OPS, TENSOR, Assumed, IllFormed, Op
-from .terms.attention import widens
+from .terms.attention import hides, widens
 
-#: What rules may assume of an attention.
-SAME_BATCH = "q, k and v of an attention have the same batch size, and its mask has that or 1"
-HEADS = "keys whose number of heads is not fixed have as many as the queries"
-MASK_FITS = "a mask is no wider than the scores it is added to"
 _BAD = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 
 
@@ -39,7 +36,8 @@ def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
         return _widened(value) if wide else value
     if e.op is None or e.head in ("dim", "elem"):
         try:
-            return e.value(env)
+            with np.errstate(all="ignore"):
+                return e.value(env)
         except ArithmeticError as error:
             raise IllFormed(str(error)) from error
     return apply(e.op, [evaluate(a, env, wide=wide) for a in e.args], wide=wide)
@@ -74,6 +72,8 @@ def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
             if HEADS in assumes and k.shape[-3] != q.shape[-3]:
                 return True
             if MASK_FITS in assumes and widens(q, k, m):
+                return True
+            if ROWS_VISIBLE in assumes and m is not None and hides(m).all(-1).any():
                 return True
     return False
 
@@ -179,9 +179,6 @@ def first_difference(same: np.ndarray, x: np.ndarray, y: np.ndarray) -> str:
 
 
 __all__ = [
-    "HEADS",
-    "MASK_FITS",
-    "SAME_BATCH",
     "Assumed",
     "IllFormed",
     "Valued",

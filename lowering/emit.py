@@ -1,7 +1,8 @@
 """How a term is printed as ONNX: as its declaration says, but for the few that no form describes.
 
 A printer of such a term gets the `Printer`, the operands as values (lists for lists) and the attributes in operand
-order, and returns the value of the node it made.
+order, and returns the value of the one node it made: what takes several nodes is several terms, so that each has its
+price.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import onnx_ir as ir
 from ..egraph.dtypes import NAMES
 from ..egraph.terms import CLASSES, INT, INTS, LIST, NODE, Op
 
+#: The opset whose Shape gives some of the sizes; before, it gives all.
+PART_OF_SHAPE = 15
+
 
 class Printer(Protocol):
     """What printing a term may ask of the writer."""
@@ -24,7 +28,7 @@ class Printer(Protocol):
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1, inner: bool = False,
+        domain: str = "", outputs: int = 1,
     ) -> Any: ...  # fmt: skip
 
     def ints(self, values: Sequence[int]) -> ir.Value: ...
@@ -69,13 +73,9 @@ def _written(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any])
 
 def _shape(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     first, last = attrs
-    whole = last == 0 and first == -p.rank(ins[0])
-    if whole:
+    if last == 0 and first == -p.rank(ins[0]):
         return p.node("Shape", ins)
-    if p.opset >= 15:
-        return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
-    full = p.node("Shape", ins, inner=True)  # not the value of the term, so it must not get its name
-    return p.node("Slice", [full, p.ints([first]), p.ints([last or 2**31 - 1]), p.ints([0])])
+    return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
 
 
 _SPECIAL: Mapping[str, Callable[[Printer, list[Any], tuple[Any, ...]], Any]] = MappingProxyType({

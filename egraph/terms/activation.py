@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import erf, sigmoid
-from .op import NodeView, Op, declare, form
+from .op import IllFormed, NodeView, Op, declare, form
 
 
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
@@ -39,8 +39,15 @@ def _erf_plus(x: np.ndarray) -> np.ndarray:
     return np.asarray((1 + erf(x / np.sqrt(2.0))).astype(x.dtype))
 
 
-def _read_gelu(node: NodeView) -> tuple[Any, ...]:
-    return ("FastGelu" if node.string("approximate", "none") == "tanh" else "Gelu", node.x())
+def _no_scalar(x: np.ndarray) -> None:
+    if not x.ndim:
+        raise IllFormed("onnxruntime's FastGelu takes no scalar")
+
+
+def _read_gelu(node: NodeView) -> tuple[Any, ...] | None:
+    if node.string("approximate", "none") != "tanh":
+        return ("Gelu", node.x())
+    return ("FastGelu", node.x()) if node.dims() else None  # printed as an operator that takes no scalar
 
 
 def _read_ms_gelu(node: NodeView) -> tuple[Any, ...] | None:
@@ -67,7 +74,7 @@ TERMS: tuple[Op, ...] = (
         reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_ms_gelu},
     ),
     declare(
-        "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True,
+        "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True, requires=_no_scalar,
         forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_fast_gelu},
     ),
     declare(

@@ -173,6 +173,11 @@ class Op:
         return tuple((name, sort) for name, sort in self.operands if sort not in CLASSES)
 
     @property
+    def constants(self) -> dict[str, Any]:
+        """Attributes of its newest form that it need not name."""
+        return {a.name: a.constant for f in self.forms[-1:] for a in f.attributes if not a.operand}
+
+    @property
     def marker(self) -> bool:
         return self.role == "marker"
 
