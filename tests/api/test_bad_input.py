@@ -262,7 +262,7 @@ def test_a_model_that_is_a_link_may_keep_its_weights_where_it_leads(tmp_path: Pa
     result = saturate_and_extract(folder / "in.onnx", verify=True)
     assert result.report.verified, result.report.verification
     result.save(tmp_path / "out.onnx")
-    assert (tmp_path / "out.onnx.data").read_bytes() == bytes(64)
+    assert (tmp_path / "weights.bin").read_bytes() == bytes(64)
 
 
 @pytest.mark.parametrize(
