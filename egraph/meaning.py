@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from .assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
 from .dtypes import NAMES
 from .errors import EGraphError
-from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
+from .ops import INTS, LIST, NODE, OPS, TENSOR, Op, hides
 from .saturate import Frozen, Row
 from .term import Env, Expr
 
@@ -33,10 +34,6 @@ _BOOL = frozenset(("And", "Or", "Not"))
 _BNSH: Mapping[str, int] = MappingProxyType(
     {"Scores": 2, "Biased": 2, "Sdpa": 3, "RepeatKV": 1, "Merged": 1, "Grouped": 1}
 )
-#: What rules may assume of an attention.
-SAME_BATCH = "q, k and v of an attention have the same batch size, and its mask has that or 1"
-HEADS = "keys whose number of heads is not fixed have as many as the queries"
-MASK_FITS = "a mask is no wider than the scores it is added to"
 _BAD = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 
 
@@ -61,7 +58,8 @@ def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
         return _widened(value) if wide else value
     if e.op is None or e.head in ("dim", "elem"):
         try:
-            return e.value(env)
+            with np.errstate(all="ignore"):
+                return e.value(env)
         except ArithmeticError as error:
             raise IllFormed(str(error)) from error
     return apply(e.op, [evaluate(a, env, wide=wide) for a in e.args], wide=wide)
@@ -97,6 +95,8 @@ def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
                 return True
             if MASK_FITS in assumes and _widens(q, k, m):
                 return True
+            if ROWS_VISIBLE in assumes and m is not None and hides(m).all(-1).any():
+                return True
     return False
 
 
@@ -126,6 +126,8 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
         raise IllFormed(f"{op.name} of numbers")
     if op.name in _FLOAT and tensors[0].dtype.kind != "f":
         raise IllFormed(f"{op.name} of {tensors[0].dtype}")
+    if op.name == "FastGelu" and not tensors[0].ndim:
+        raise IllFormed("onnxruntime's FastGelu takes no scalar")
     if op.name == "Rot" and (not tensors[0].ndim or tensors[0].shape[-1] % 2):
         raise IllFormed("a quarter turn of an odd number of channels")
     if op.name == "SliceC":
@@ -243,9 +245,6 @@ def first_difference(same: np.ndarray, x: np.ndarray, y: np.ndarray) -> str:
 
 
 __all__ = [
-    "HEADS",
-    "MASK_FITS",
-    "SAME_BATCH",
     "Assumed",
     "IllFormed",
     "Valued",

@@ -164,11 +164,14 @@ def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
 
 
 def biased(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, cap: float) -> np.ndarray:
-    s = scores(q, k, scale)
-    s = (cap * np.tanh(s / cap)).astype(s.dtype) if cap else s
-    if mask is None:
-        return s
-    return np.where(mask, s, np.asarray(-np.inf, s.dtype)) if mask.dtype == bool else np.asarray(s + mask)
+    with np.errstate(all="ignore"):
+        s = scores(q, k, scale)
+        s = (cap * np.tanh(s / cap)).astype(s.dtype) if cap else s
+        if mask is None:
+            return s
+        # a hidden key is seen by the NaN of its score alone, as in onnxruntime, which adds -inf
+        added = np.where(mask, np.zeros_like(s), np.asarray(-np.inf, s.dtype)) if mask.dtype == bool else mask
+        return np.asarray(s + added)
 
 
 def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
@@ -177,19 +180,32 @@ def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
     return np.where(np.isnan(p), np.zeros_like(p), p) if guard else p
 
 
+def hides(mask: np.ndarray) -> np.ndarray:
+    """Where a mask hides a key from onnxruntime's Attention: the lowest number of its type counts as -inf."""
+    return ~mask if mask.dtype == bool else mask <= np.finfo(mask.dtype).min
+
+
 def sdpa(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float, guard: int
 ) -> np.ndarray:
-    """softmax(scale * q k^T + mask) v on [B,N,S,H], [B,KV,T,H], [B,KV,T,Hv]; each KV head serves N/KV query heads."""
+    """softmax(scale * q k^T + mask) v on [B,N,S,H], [B,KV,T,H], [B,KV,T,Hv]; each KV head serves N/KV query heads.
+
+    guard 0: none; 1: what the softmax makes NaN becomes 0; 2: so do rows that the mask hides entirely, and no others;
+    -1: none, and another one behind the result replaces rows of NaN.
+    """
     k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
-    return np.asarray(safe_softmax(biased(q, k, mask, scale, cap), guard) @ v)
+    with np.errstate(all="ignore"):
+        p = safe_softmax(biased(q, k, mask, scale, cap), int(guard == 1))
+        if guard == 2 and mask is not None:
+            p = np.where(hides(mask).all(-1, keepdims=True), np.zeros_like(p), p)
+        return np.asarray(p @ v)
 
 
 def onnx_attention(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float
 ) -> np.ndarray:
-    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, as from a guarded softmax."""
-    return sdpa(q, k, v, mask, scale, cap, 1)
+    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, a row of NaN stays one."""
+    return sdpa(q, k, v, mask, scale, cap, 2)
 
 
 def onnx_attention_flat(
@@ -408,7 +424,7 @@ def _table() -> Mapping[str, Op]:
     )  # fmt: skip
     op(
         "Sdpa", "q k v mask scale:f64 cap:f64 guard:i64", sdpa, marker=True,
-        doc="attention on BNSH, KV may be grouped",
+        doc="attention on BNSH, KV may be grouped; guard as in `sdpa`",
     )  # fmt: skip
     op("RSqrt", "x", _quiet(lambda x: 1 / np.sqrt(x)), "same", marker=True)
     op("RNorm", "x eps:f64", rnorm, "same", marker=True)

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from .budget import Limits
 from .dtypes import NAMES, code, masking
 from .errors import RuleError
 from .meaning import IllFormed, evaluate
 from .ops import FLOAT, INT, INTS, LIST, TENSOR
 from .rule import Rule, Sides
 from .sample import Drawn
-from .saturate import Engine, Limits, Saturation
+from .saturate import Engine, Saturation
 from .term import Expr
 
 _LIMITS = Limits(iterations=8, tuples=20_000)

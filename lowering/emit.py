@@ -1,8 +1,8 @@
 """How each term is printed as ONNX: the writing table, and the only place that names fused operators.
 
 An emitter gets the `Printer`, the operands as values (lists for Concat) and the attributes in operand order, and
-returns the value(s) of the node it made. Old opsets are spelled here: axes as attributes before 13 and 18, Shape
-without bounds before 15.
+returns the value(s) of the one node it made: what takes several nodes is several terms, so that each has its price.
+Old opsets are spelled here: axes as attributes before 13 and 18.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from ..egraph.dtypes import NAMES
 MICROSOFT = "com.microsoft"
 #: Terms that need a newer opset than any model they may be chosen for, and which.
 NEEDS_OPSET: Mapping[str, int] = MappingProxyType({"OnnxRope": 23, "OnnxAttention": 23, "OnnxAttention3": 23})
+#: The opset whose Shape gives some of the sizes; before, it gives all.
+PART_OF_SHAPE = 15
+#: Attributes that a term need not name, and that its price depends on.
+ALWAYS: Mapping[str, Mapping[str, int]] = MappingProxyType({"MsGQA": {"do_rotary": 1}, "MsGQARope": {"do_rotary": 1}})
 
 
 class Printer(Protocol):
@@ -28,7 +32,7 @@ class Printer(Protocol):
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1, inner: bool = False,
+        domain: str = "", outputs: int = 1,
     ) -> Any: ...  # fmt: skip
 
     def ints(self, values: Sequence[int]) -> ir.Value: ...
@@ -94,13 +98,9 @@ def _split(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 
 def _shape(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     first, last = attrs
-    whole = last == 0 and first == -p.rank(ins[0])
-    if whole:
+    if last == 0 and first == -p.rank(ins[0]):
         return p.node("Shape", ins)
-    if p.opset >= 15:
-        return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
-    full = p.node("Shape", ins, inner=True)  # not the value of the term, so it must not get its name
-    return p.node("Slice", [full, p.ints([first]), p.ints([last or 2**31 - 1]), p.ints([0])])
+    return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
 
 
 def _norm(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
@@ -143,7 +143,7 @@ def _mha(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
 def _gqa(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
     heads, groups, scale, cap, pairs, *eps = attrs
     operands = [*ins[:11], *([None, None, None, *ins[11:]] if eps else [])]
-    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0, "do_rotary": 1}
+    more = {"num_heads": heads, "kv_num_heads": groups, "scale": scale, "causal": 0, **ALWAYS["MsGQA"]}
     more |= {"qk_norm_epsilon": eps[0]} if eps else {}
     more |= {"rotary_interleaved": 1} if pairs else {}
     more |= {"softcap": cap} if cap else {}

@@ -16,16 +16,17 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
 from onnx_ir.passes.common import TopologicalSortPass
 
-from ..egraph.errors import ModelError
+from ..egraph.errors import ModelError, one_line
 from . import wellformed
+from .domains import DEFAULT, keep_order, unify
 from .functions import Kind, inline
+from .redeclared import complete, settle
 from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
-#: Models older than this come back unchanged.
+#: The oldest opset whose operators are read; `older.renew` brings models there.
 OLDEST_OPSET = 11
-_DEFAULT = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,10 @@ class Original:
         """A copy, as it stands there, that shares the weights."""
         if isinstance(self.given, ir.Model):
             return _cloned(self.given)
-        model = ir.from_proto(self.given)
+        model = understood(self.given)
         _check_external(model, self.home)
+        if model.functions:  # onnx-ir has renamed their nodes, which onnxruntime holds to the names that are imported
+            unify(model)
         return model
 
 
@@ -54,6 +57,8 @@ class Original:
 class Loaded:
     """A private copy of the model, what kind it came as ("path", "proto" or "ir"), the files its weights lie in,
     the model as it was given, and why calls of local functions are left in it.
+
+    `opset` is that of the default domain; 0 where nodes of it are there and none is imported.
     """
 
     model: ir.Model
@@ -95,6 +100,14 @@ def parsed(source: str | os.PathLike[str]) -> ir.Model:
         return _found(Path(source))[0]
 
 
+def understood(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a ModelProto, unchecked; what is declared more than once is as onnxruntime takes it."""
+    model = ir.from_proto(proto)
+    keep_order(model, proto)
+    settle(proto.graph, model.graph)
+    return model
+
+
 def _found(path: Path) -> tuple[ir.Model, Original]:
     data, proto = _parsed(path)
     model = _deserialize(proto, str(path))
@@ -111,21 +124,35 @@ def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelError as error:
         path = os.fspath(source)
-        raise error if path in str(error) else ModelError(f"{path}: {error}") from error
+        raise error if one_line(path) in str(error) else ModelError(f"{path}: {error}") from error
 
 
 def _prepared(
     model: ir.Model, kind: str, original: Original, sides: Iterable[tuple[str, Path]], operators: Collection[Kind]
 ) -> Loaded:  # fmt: skip
+    unify(model)
     _opset(model)
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
     _check_graph(model)
     calls = inline(model, operators)
     _sort(model)
+    complete(model)
     own_names(model)
     files = frozenset(path.resolve() for _, path in sides)
     return Loaded(model, kind, _opset(model), files, original, calls)
+
+
+def inlined(model: ir.Model) -> ir.Model:
+    """The model, or a copy in which its local functions are inlined, as far as that can be done."""
+    if not model.functions:
+        return model
+    try:
+        copy = _cloned(model)
+        inline(copy)
+    except ModelError:
+        return model
+    return copy
 
 
 def lift_constants(model: ir.Model) -> None:
@@ -134,7 +161,7 @@ def lift_constants(model: ir.Model) -> None:
     The value keeps what the node said about itself; where both say something under one key, its own.
     """
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-        if node.op_type != "Constant" or node.domain not in _DEFAULT:
+        if node.op_type != "Constant" or node.domain != DEFAULT:
             continue
         value, graph = node.outputs[0], node.graph
         if value.is_graph_output() or not value.name:
@@ -209,7 +236,7 @@ def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
             )
     wellformed.check(proto)
     try:
-        return ir.from_proto(proto)
+        return understood(proto)
     except Exception as error:  # onnx-ir raises several kinds for what it does not know
         raise ModelError(f"{where}: cannot be understood ({_reason(error)})") from error
 
@@ -242,20 +269,13 @@ def _reason(error: BaseException) -> str:
 
 def _opset(model: ir.Model) -> int:
     imports = model.graph.opset_imports
-    opset = imports.get("", imports.get("ai.onnx"))
+    if not imports:
+        raise ModelError("the model imports no opset, so no operator has a meaning; give a complete model")
+    opset = imports.get(DEFAULT)
     if opset is None:
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.domain in _DEFAULT:
-                raise ModelError(
-                    f"node {node.name!r} ({node.op_type}): the model imports no opset of the default domain"
-                )
-        return OLDEST_OPSET
-    newest = onnx.defs.onnx_opset_version()
-    if opset > newest or opset < 1:
-        raise ModelError(
-            f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}"
-        )
-    return int(opset)
+        graphs = [*model.graphs(), *(f.graph for f in model.functions.values())]
+        return 0 if any(node.domain == DEFAULT for graph in graphs for node in graph) else OLDEST_OPSET
+    return wellformed.known_opset(int(opset))
 
 
 def _check_external(

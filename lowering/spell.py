@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..egraph.dtypes import NAMES
 from .einsum import product
 from .shapes import Shapes, ValueFacts
 
@@ -26,7 +27,6 @@ _Integers = tuple[int, ...]
 #: The newest opset whose operators are known here; an operator redefined later is opaque.
 NEWEST_OPSET = 24
 _FAR = 2**62
-_EIGHT_BIT_FLOATS_AND_STRING = {8, 17, 18, 19, 20, 23, 24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _matmul(r: Read) -> Spelling | None:
 
 def _cast(r: Read) -> Spelling | None:
     to = r.int("to", 0)
-    if to in _EIGHT_BIT_FLOATS_AND_STRING or r.facts(0).dtype in (None, ir.DataType.STRING):
+    if to == ir.DataType.STRING or to not in NAMES or r.facts(0).dtype in (None, ir.DataType.STRING):
         return None
     return ("Cast", r.x(), to)
 
@@ -360,7 +360,9 @@ def _rms_norm(r: Read) -> Spelling | None:
 
 def _gelu(r: Read) -> Spelling | None:
     a = r.node.attributes.get("approximate")
-    return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
+    if a is None or a.as_string() != "tanh":
+        return ("Gelu", r.x())
+    return ("FastGelu", r.x()) if _rank(r) else None  # printed as an operator that takes no scalar
 
 
 def _attention(r: Read) -> Spelling | None:
@@ -381,7 +383,7 @@ def _attention(r: Read) -> Spelling | None:
             return None
         mask = r.x(3)
     scale = r.float("scale", 0.0) or float(q[-1]) ** -0.5
-    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 1)
+    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 2)
 
 
 def _rotary(r: Read) -> Spelling | None:

@@ -206,9 +206,15 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
     groups = _shape(q, env)[1] // _shape(k, env)[1]
     if groups > 1:
         k, v = call("RepeatKV", k, groups), call("RepeatKV", v, groups)
-    if m.head != "Absent" and m.value(env).dtype == bool:
+    masked, kind = m.head != "Absent", guard.value(env)
+    if masked and m.value(env).dtype == bool:
         m = call("Where", m, _number(0, q, env), _number(-np.inf, q, env))
-    return tensor("SafeSoftmax", call("Biased", q, k, m, s, cap), guard) @ v
+    p: Tensor = call("SafeSoftmax", call("Biased", q, k, m, s, cap), int(kind == 1))
+    if kind == 2 and masked:
+        lowest = _number(np.finfo(evaluate(q, env).dtype).min, q, env)
+        hidden = call("LessOrEqual", call("ReduceMax", m, (-1,), 1), lowest)
+        p = call("Where", hidden, _number(0, q, env), p)
+    return p @ v
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {

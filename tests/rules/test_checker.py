@@ -118,7 +118,8 @@ def test_values_follow_their_word() -> None:
 
 
 def test_exact_rules_meet_special_values() -> None:
-    drawn = draw(Sample({"x": "40", "i": "40:int32"}, {"x": "T", "i": "T"}), {}, np.random.default_rng(0), special=True)
+    sample = Sample({"x": "40", "i": "40:int32"}, {"x": "T", "i": "T"})
+    drawn = draw(sample, {}, np.random.default_rng(0), special="all")
     x, i = drawn.env["x"], drawn.env["i"]
     tiny = np.finfo(np.float32).smallest_subnormal
     assert np.isnan(x).any()
