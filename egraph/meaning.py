@@ -58,8 +58,7 @@ def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
         return _widened(value) if wide else value
     if e.op is None or e.head in ("dim", "elem"):
         try:
-            with np.errstate(all="ignore"):
-                return e.value(env)
+            return e.value(env)
         except ArithmeticError as error:
             raise IllFormed(str(error)) from error
     return apply(e.op, [evaluate(a, env, wide=wide) for a in e.args], wide=wide)

@@ -221,7 +221,7 @@ def states_a_wrong_value(x: Tensor, y: Tensor) -> Sides:
 
 @rule(
     contract="reassociated", assumes=[SAME_BATCH],
-    holds=[dict(q="b n s h", k=f"b n {t} h", v=f"b n {t} d", m=f"b n s {t}", s=0.5, c=3.0, g=1) for t in "t1"],
+    holds=[dict(q="b n s h", k=f"b n {t} h", v="b n t d", m="b n s t", s=0.5, c=3.0, g=1) for t in "t1"],
 )  # fmt: skip
 def attention_of_a_wide_mask(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(q, k, v, m) = sdpa(q, k, v, m), and the mask is as wide as k is long: not of a T of 1"""
