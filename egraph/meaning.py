@@ -17,7 +17,7 @@ import numpy as np
 from .assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
 from .dtypes import NAMES
 from .errors import EGraphError
-from .ops import INTS, LIST, NODE, OPS, TENSOR, Op, hides
+from .ops import INTS, LIST, NODE, OPS, TENSOR, Op, hides, lowest
 from .saturate import Frozen, Row
 from .term import Env, Expr
 
@@ -94,7 +94,7 @@ def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
                 return True
             if MASK_FITS in assumes and _widens(q, k, m):
                 return True
-            if ROWS_VISIBLE in assumes and m is not None and hides(m).all(-1).any():
+            if ROWS_VISIBLE in assumes and m is not None and hides(m, lowest(m)).any():
                 return True
     return False
 

@@ -257,6 +257,13 @@ def guard_dropped_without_a_mask(q: Tensor, k: Tensor, v: Tensor, s: Float, c: F
     return Sides(_sdpa(q, k, v, none, s, c, 1), fused, when=[supported("OnnxAttention", q)])
 
 
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="lowest b 1 s t", c=3.0))
+def lowest_number_taken_for_infinity(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), 0 in rows that m hides = ONNX Attention: not of rows of the lowest number"""
+    fused = call("OnnxAttention", q, k, v, m, s, c)
+    return Sides(_sdpa(q, k, v, m, s, c, 2), fused, when=[supported("OnnxAttention", q)])
+
+
 @rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="b 1 s t", c=3.0))
 def guard_behind_hides_values(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
     """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o): not of NaN among the values"""
@@ -356,6 +363,7 @@ BAD: tuple[Bad, ...] = (
     Bad(one_row_for_any_number, "equal", "right side cannot be computed"),
     Bad(guard_dropped, "equal", "nan"),
     Bad(guard_dropped_without_a_mask, "equal", "nan"),
+    Bad(lowest_number_taken_for_infinity, "equal", "right np.float32(0.0)"),
     Bad(guard_behind_hides_values, "equal", "NaN"),
     Bad(cap_dropped, "equal", "first difference"),
     Bad(cap_dropped_where_there_is_none, "passed", "no sample gives 'cap' of Sdpa"),
