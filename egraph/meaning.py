@@ -18,7 +18,7 @@ from .dtypes import NAMES
 from .saturate import Frozen, Row
 from .term import Env, Expr
 from .terms import CLASSES, INTS, LEAVES, OPS, TENSOR, Assumed, IllFormed, Op
-from .terms.attention import hides, widens
+from .terms.attention import hides, lowest, widens
 
 _BAD = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 
@@ -36,8 +36,7 @@ def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
         return _widened(value) if wide else value
     if e.op is None or e.head in ("dim", "elem"):
         try:
-            with np.errstate(all="ignore"):
-                return e.value(env)
+            return e.value(env)
         except ArithmeticError as error:
             raise IllFormed(str(error)) from error
     return apply(e.op, [evaluate(a, env, wide=wide) for a in e.args], wide=wide)
@@ -73,7 +72,7 @@ def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
                 return True
             if MASK_FITS in assumes and widens(q, k, m):
                 return True
-            if ROWS_VISIBLE in assumes and m is not None and hides(m).all(-1).any():
+            if ROWS_VISIBLE in assumes and m is not None and hides(m, lowest(m)).any():
                 return True
     return False
 

@@ -36,9 +36,14 @@ def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
     return np.where(np.isnan(p), np.zeros_like(p), p) if guard else p
 
 
-def hides(mask: np.ndarray) -> np.ndarray:
-    """Where a mask hides a key from onnxruntime's Attention: the lowest number of its type counts as -inf."""
-    return ~mask if mask.dtype == bool else mask <= np.finfo(mask.dtype).min
+def hides(mask: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
+    """[.., S, 1]: the rows from which a mask hides every key, by False or by numbers that are not above `lowest`."""
+    return np.asarray((~mask if mask.dtype == bool else mask <= lowest).all(-1, keepdims=True))
+
+
+def lowest(mask: np.ndarray) -> float:
+    """What hides a key from onnxruntime's Attention: the lowest number of the type does, too."""
+    return -np.inf if mask.dtype == bool else float(np.finfo(mask.dtype).min)
 
 
 def sdpa(
@@ -46,22 +51,30 @@ def sdpa(
 ) -> np.ndarray:
     """softmax(scale * q k^T + mask) v on [B,N,S,H], [B,KV,T,H], [B,KV,T,Hv]; each KV head serves N/KV query heads.
 
-    guard 0: none; 1: what the softmax makes NaN becomes 0; 2: so do rows that the mask hides entirely, and no others;
+    guard 0: none; 1: what the softmax makes NaN becomes 0; 2: so do rows that False or -inf hides entirely, no others;
     -1: none, and another one behind the result replaces rows of NaN.
     """
+    hidden = hides(mask) if guard == 2 and mask is not None else np.False_
+    return _attention(q, k, v, mask, scale, cap, int(guard == 1), hidden)
+
+
+def _attention(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float, guard: int,
+    hidden: np.ndarray | np.bool_,
+) -> np.ndarray:  # fmt: skip
+    """Attention whose `hidden` rows have weights of zero."""
     k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
     with np.errstate(all="ignore"):
-        p = safe_softmax(biased(q, k, mask, scale, cap), int(guard == 1))
-        if guard == 2 and mask is not None:
-            p = np.where(hides(mask).all(-1, keepdims=True), np.zeros_like(p), p)
-        return np.asarray(p @ v)
+        p = safe_softmax(biased(q, k, mask, scale, cap), guard)
+        return np.asarray(np.where(hidden, np.zeros_like(p), p) @ v)
 
 
 def onnx_attention(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float, cap: float
 ) -> np.ndarray:
-    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, a row of NaN stays one."""
-    return sdpa(q, k, v, mask, scale, cap, 2)
+    """ai.onnx Attention-23 on 4-D operands, not causal. A fully masked row gives 0, another row of NaN stays one."""
+    hidden = hides(mask, lowest(mask)) if mask is not None else np.False_
+    return _attention(q, k, v, mask, scale, cap, 0, hidden)
 
 
 def onnx_attention_flat(

@@ -211,8 +211,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
         m = call("Where", m, _number(0, q, env), _number(-np.inf, q, env))
     p: Tensor = call("SafeSoftmax", call("Biased", q, k, m, s, cap), int(kind == 1))
     if kind == 2 and masked:
-        lowest = _number(np.finfo(evaluate(q, env).dtype).min, q, env)
-        hidden = call("LessOrEqual", call("ReduceMax", m, (-1,), 1), lowest)
+        hidden = call("Equal", call("ReduceMax", m, (-1,), 1), _number(-np.inf, q, env))
         p = call("Where", hidden, _number(0, q, env), p)
     return p @ v
 
