@@ -124,6 +124,8 @@ class Draw:
         made = [Value(self.name(op[0].lower()), dtype, dims) for dtype, dims in outputs]
         if any(np.prod([d[k] for d in v.dims]) > 4096 for v in made for k in range(CASES)):
             raise Undrawable("too large")
+        if any(0 in d for v in made for d in v.dims):
+            raise Undrawable("empty")
         names = ["" if v is None else v.name for v in inputs]
         proto = h.make_node(op, names, [v.name for v in made], domain=domain, **attributes)
         if self.chance(0.5):
@@ -149,11 +151,11 @@ class Draw:
         node = self._constant_node(array, value) if self.scope.function or self.chance(0.35) else None
         if node is not None:
             self.scope.nodes.append(node)
-            self.scope.values.append(value)
+            self.scope.values += [value] * bool(array.size)  # what follows takes no empty one
         else:
             scope = self.scope if self.chance(0.5) or self.scope.function else self.top
             scope.initializers.append(nh.from_array(array, value.name))
-            scope.values.append(value)
+            scope.values += [value] * bool(array.size)
             if scope is self.top and self.chance(0.06):
                 self.feeds.append(Feed(value, optional=array))
         return value

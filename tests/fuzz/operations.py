@@ -310,6 +310,8 @@ def gather(d: Draw) -> Value:
     x = d.operand("Gather", fits=lambda v: v.rank >= 1)
     axis = int(d.rng.integers(x.rank))
     n = min(x.dims[axis])
+    if n < 1:
+        raise Undrawable("nothing to take")
     how = d.rng.random()
     if how < 0.3:
         ids = d.const(np.asarray(int(d.rng.integers(-n, n))), d.one(T.INT64, T.INT32))
