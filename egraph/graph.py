@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
+from .terms import CLASSES, INTS, LIST, NODE, OPS, TENSOR, Op
 
 #: What an integer of egglog holds. A fact beyond it is not stated: less is known, and nothing false.
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
@@ -104,11 +104,16 @@ class TermGraph:
         """How many ids there are."""
         return self._count
 
+    def tuples(self) -> int:
+        """How large an e-graph it makes, about: rows and facts, what each of them states, and the name of each id."""
+        stated = sum(map(len, self.rows.values())) + sum(map(len, self.facts.values()))
+        return 2 * stated + self.size
+
     def until(self, last: int) -> TermGraph:
         """The terms and facts that name no id above `last`, to be loaded; more cannot be added to them."""
         kept = TermGraph(self.ops, vectors=self.vectors, symbols=self.symbols)
         for name, rows in self.rows.items():
-            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in (TENSOR, LIST, NODE))]
+            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in CLASSES)]
             if early := [row for row in rows if max(row[i] for i in ids) <= last]:
                 kept.rows[name] = early
         for name, facts in self.facts.items():

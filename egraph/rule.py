@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .assumption import FINITE, Assumption
 from .errors import RuleError
-from .ops import FLOAT, INT, OPS, TENSOR, Op
 from .sexpr import compile_text, heads, placed
 from .term import Env, Expr, Int, variable
+from .terms import FLOAT, INT, OPS, TENSOR, Op
 
 CONTRACTS = ("exact", "reassociated", "finite")
 _SUPPORTED = re.compile(r'\(supported "(\w+)"')
@@ -68,6 +69,11 @@ class Rule:
     source: str = ""
     egglog: str = ""  # plain-text rules carry their program here and have no sides
     declares: tuple[Op, ...] = ()  # terms of the caller that the text uses
+
+    @property
+    def loose(self) -> bool:
+        """Whether it assumes something of values, so that strict mode does without it."""
+        return any(isinstance(a, Assumption) and a.loose for a in self.assumes)
 
     def text(self, ruleset: str, *, drop: int | None = None, mark: str = "") -> str:
         """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match."""
@@ -309,7 +315,14 @@ def rule(
     """Make a Rule of a function from pattern variables to `Sides`.
 
     The parameters' annotations are the sorts; the docstring's first line is the law; the name is the function's, in
-    kebab-case. `expand` names plain-int parameters and the values to print the law for. `holds` and `refuse` are
+    kebab-case.
+
+    contract: `exact`: equal bits, whatever the operands. `reassociated`: rounding differs, and with it what overflows
+    or underflows on the way; NaN and infinities of the operands show up where they did, and nowhere else. `finite`:
+    neither operands nor what is computed from them are NaN or infinite; the report says so, with the text in
+    `assumes` or else `FINITE`, and strict mode does without the law.
+
+    `expand` names plain-int parameters and the values to print the law for. `holds` and `refuse` are
     samples: shapes such as x="b n 2h" (letters are drawn), "=2.0" for a scalar constant, numbers for attributes; see
     soundness.py. Raises RuleError for an unknown contract or stage, a missing law, or an unbound variable.
     """
@@ -329,9 +342,12 @@ def rule(
             f(**variables, **dict(zip(spread, values, strict=True)))
             for values in itertools.product(*spread.values())
         )
+        taken = tuple(assumes)
+        if contract == "finite" and not any(isinstance(a, Assumption) and a.loose for a in taken):
+            taken = (*taken, FINITE)
         made = Rule(
             name, law[0].strip(), sides, contract, stage,
-            (holds,) if isinstance(holds, Mapping) else tuple(holds), tuple(refuse), tuple(assumes),
+            (holds,) if isinstance(holds, Mapping) else tuple(holds), tuple(refuse), taken,
             {p: v.sort for p, v in variables.items()}, f"{f.__module__}:{f.__code__.co_firstlineno}",
         )  # fmt: skip
         for s in sides:

@@ -13,6 +13,7 @@ binds:
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
     "causal 3 3"     a constant mask that hides all columns after the row's own
     "hiding b 1 s t" a mask whose first row is -inf throughout
+    "lowest b 1 s t" a mask whose first row is the lowest number throughout
     "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
     "absent"         no tensor at all, where an operator may go without one
 
@@ -34,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import RuleError
-from .ops import LIST, TENSOR
+from .terms import LIST, TENSOR
 
 
 class Token(NamedTuple):
@@ -47,8 +48,10 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding", "lowest")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
+#: A float64 whose square is infinite.
+_HUGE = 1e200
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +181,17 @@ def number(token: Token, letters: Mapping[str, int]) -> int:
 
 def draw(
     sample: Sample, letters: Mapping[str, int], rng: np.random.Generator, *, scale: float = 1.0,
-    special: bool = False, specs: Mapping[str, Spec] | None = None,
+    special: str = "", specs: Mapping[str, Spec] | None = None,
 ) -> Drawn:  # fmt: skip
-    """Arrays of the sample. `special` mixes in NaN, infinities, zeros, subnormals and extreme integers."""
+    """Arrays of the sample. What `special` mixes in:
+
+    "all"       NaN, infinities, zeros, subnormals, the largest number and extreme integers, into every tensor
+    "few"       NaN, infinities, zeros or subnormals: a few elements of some tensors, so that most rows have none
+    "overflow"  numbers whose products are infinite, in float64: there is no wider type to compute them in
+    """
     chosen = dict(specs or sample.tensors)
+    if special == "overflow":
+        chosen = {n: replace(s, dtype="float64") if s.dtype.startswith("float") else s for n, s in chosen.items()}
     env: dict[str, Any] = {}
     for name, spec in chosen.items():
         array = _array(spec, letters, rng, scale, special)
@@ -190,7 +200,7 @@ def draw(
     return Drawn(env, chosen, dict(letters))
 
 
-def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: bool) -> Any:
+def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, scale: float, special: str) -> Any:
     if spec.kind == "absent":
         return None
     shape = tuple(number(t, letters) for t in spec.dims)
@@ -209,7 +219,7 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         values = rng.integers(max(-9, info.min), 10, shape).astype(dtype)
-        return _put(values, (info.min, info.max), rng) if special else values
+        return _put(values, (info.min, info.max), rng) if special == "all" else values
     x = np.asarray(rng.standard_normal(shape) * scale)
     if spec.kind == "positive":
         x = np.asarray(np.abs(x) + np.finfo(np.float16).tiny)
@@ -217,18 +227,22 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         half = x[..., : shape[-1] // 2]
         first = -half if spec.kind == "doubled2" else half
         x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([first, half], axis=-1)
-    elif spec.kind == "hiding":
-        x[..., :1, :] = -np.inf
-    elif special and spec.kind == "normal":
-        x = x.astype(dtype)
-        return _put(x, (*_SPECIAL, float(np.finfo(dtype).smallest_subnormal), float(np.finfo(dtype).max)), rng)
+    elif spec.kind in ("hiding", "lowest"):
+        x[..., :1, :] = -np.inf if spec.kind == "hiding" else np.finfo(dtype).min
+    elif special and spec.kind in ("normal", "positive"):
+        x, tiny = x.astype(dtype), float(np.finfo(dtype).smallest_subnormal)
+        if special == "all":
+            return _put(x, (*_SPECIAL, tiny, float(np.finfo(dtype).max)), rng)
+        chosen = (*_SPECIAL, tiny) if special == "few" else (_HUGE, -_HUGE)
+        fit = [v for v in rng.permutation(chosen) if spec.kind == "normal" or not v < 0]
+        return _put(x, fit, rng, int(rng.integers(1, 3 + x.size // 8)) if rng.random() < 0.7 else 0)
     return x.astype(dtype)
 
 
-def _put(x: np.ndarray, values: Sequence[float], rng: np.random.Generator) -> np.ndarray:
-    """x with about half of its elements replaced by the given values."""
+def _put(x: np.ndarray, values: Sequence[float], rng: np.random.Generator, count: int = -1) -> np.ndarray:
+    """x with `count` of its elements replaced by the given values, about half of them if that is -1."""
     flat = x.reshape(-1).copy()
-    where = rng.permutation(flat.size)[: (flat.size + 1) // 2]
+    where = rng.permutation(flat.size)[: (flat.size + 1) // 2 if count < 0 else count]
     flat[where] = np.resize(np.asarray(values, x.dtype), where.size)
     return flat.reshape(x.shape)
 

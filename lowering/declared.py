@@ -1,66 +1,56 @@
-"""Types declared more than once for one value: an output may be an input, too, or be listed twice.
-
-onnx-ir keeps one type a value, the last it meets. onnxruntime believes the input, then what it infers, and of outputs
-the first.
-"""
+"""Operators that a caller declares: which nodes are calls of them, and what such a call computes."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
-import onnx
+import numpy as np
 import onnx_ir as ir
 
-from . import wellformed
-from .shapes import graphs_of, infer
+from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
+from .domains import plain
+
+Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
+_ATTRIBUTES: Mapping[str, ir.AttributeType] = MappingProxyType(
+    {INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS}
+)
 
 
-def settle(proto: onnx.GraphProto, graph: ir.Graph) -> None:
-    """Give the values of a graph just read from `proto`, bodies included, the type of the input, or what the outputs
-    agree on; in place.
+def kind_of(domain: str, op: str) -> Kind:
+    return plain(domain), op
+
+
+def by_kind(declared: Iterable[Op]) -> dict[Kind, Op]:
+    """The declared operators by how files spell them."""
+    return {(form.domain, form.kind): op for op in declared for form in op.forms}
+
+
+def arguments(node: ir.Node, op: Op) -> list[Any] | None:
+    """The operands of a call, values and plain numbers in their order; None if the node says more or less than the
+    operator has.
     """
-    given = {v.name: v for v in proto.input}
-    declared: dict[str, list[onnx.ValueInfoProto]] = {}
-    for entry in proto.output:
-        declared.setdefault(entry.name, []).append(entry)
-    for value in dict.fromkeys(graph.outputs):
-        entries = declared.get(value.name or "", [])
-        if value.name in given and value.is_graph_input():
-            ir.serde.deserialize_value_info_proto(given[value.name], value)
-        elif len(entries) > 1:
-            ir.serde.deserialize_value_info_proto(entries[0], value)
-            shapes = [ir.serde.deserialize_type_proto_for_shape(entry.type) for entry in entries]
-            value.shape = _common(shapes)
-    for written, node in zip(proto.node, graph, strict=True):
-        for body, inner in zip(wellformed.bodies(written), graphs_of(node), strict=True):
-            settle(body, inner)
-
-
-def complete(model: ir.Model) -> None:
-    """Fill in the sizes of outputs listed twice on which their declarations do not agree, in place."""
-    times = Counter(model.graph.outputs)
-    open_ones = [v for v, n in times.items() if n > 1 and (v.shape is None or v.shape.has_unknown_dim())]
-    if not open_ones:
-        return
-    shapes = infer(model)
-    for value in open_ones:
-        dims = shapes.of(value).dims
-        known = value.shape if value.shape is not None else [None] * len(dims or ())
-        if dims is None or len(dims) != len(known):
-            continue
-        names = [d if isinstance(d, int) else shapes.readable.get(d, "@") for d in dims]
-        sizes = [None if isinstance(n, str) and "@" in n else n for n in names]  # such a size is one input's own
-        value.shape = ir.Shape([n if _size(k) is None else k for k, n in zip(known, sizes, strict=True)])
-
-
-def _common(shapes: list[ir.Shape | None]) -> ir.Shape | None:
-    """What the shapes agree on."""
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+    own = {name: _ATTRIBUTES.get(sort) for name, sort in op.operands if sort != TENSOR}
+    if (
+        None in node.inputs or len(node.inputs) + len(own) != len(op.operands) or len(node.outputs) != 1
+        or {name: a.type for name, a in node.attributes.items()} != own
+    ):  # fmt: skip
         return None
-    columns = [{_size(d) for d in column} for column in zip(*known, strict=True)]
-    return ir.Shape([column.pop() if len(column) == 1 else None for column in columns])
+    tensors, values = iter(node.inputs), list[Any]()
+    for name, sort in op.operands:
+        if sort == TENSOR:
+            values.append(next(tensors))
+        else:
+            given = node.attributes[name].value
+            values.append(tuple(given) if sort == INTS else given)
+    return values
 
 
-def _size(dim: int | ir.SymbolicDim | None) -> int | str | None:
-    return dim.value if isinstance(dim, ir.SymbolicDim) else dim
+def call(op: Op, operands: list[Any]) -> np.ndarray:
+    """What an operator computes from arrays and plain numbers, by its numpy meaning. Raises what that raises."""
+    assert op.numpy is not None
+    with np.errstate(all="ignore"):
+        found = np.asarray(op.numpy(*operands))
+    first = next((x for x in operands if isinstance(x, np.ndarray)), None)
+    return found.astype(first.dtype) if op.dtype == "first" and first is not None else found

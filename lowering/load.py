@@ -6,20 +6,21 @@ Weights in side files stay there: only their presence, place and length are look
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
-from onnx_ir.passes.common import InlinePass, TopologicalSortPass
+from onnx_ir.passes.common import TopologicalSortPass
 
 from ..egraph.errors import ModelError, one_line
 from . import wellformed
-from .declared import complete, settle
 from .domains import DEFAULT, keep_order, unify
+from .functions import Kind, inline
+from .redeclared import complete, settle
 from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
 
@@ -29,8 +30,33 @@ OLDEST_OPSET = 11
 
 
 @dataclass(frozen=True, slots=True)
+class Original:
+    """A model as it was given: what a file holds, or the caller's object.
+
+    `data` are the bytes of the file, or None if it is no file; `sides` are the files of its weights, by the locations
+    it has for them.
+    """
+
+    given: onnx.ModelProto | ir.Model
+    home: Path | None = None
+    sides: Mapping[str, Path] = field(default_factory=dict)
+    data: bytes | None = None
+
+    def model(self) -> ir.Model:
+        """A copy, as it stands there, that shares the weights."""
+        if isinstance(self.given, ir.Model):
+            return _cloned(self.given)
+        model = understood(self.given)
+        _check_external(model, self.home)
+        if model.functions:  # onnx-ir has renamed their nodes, which onnxruntime holds to the names that are imported
+            unify(model)
+        return model
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
-    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), and the files its weights lie in.
+    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), the files its weights lie in,
+    the model as it was given, and why calls of local functions are left in it.
 
     `opset` is that of the default domain; 0 where nodes of it are there and none is imported.
     """
@@ -39,12 +65,15 @@ class Loaded:
     kind: str
     opset: int
     sides: frozenset[Path]
+    original: Original
+    calls: tuple[str, ...] = ()
 
 
-def load(source: Source) -> Loaded:
+def load(source: Source, operators: Collection[Kind] = ()) -> Loaded:
     """Read and check a model. The caller's object is not changed and its weights are not copied.
 
-    Local functions are inlined, but for those written in another opset than the model, which stay calls.
+    Calls of local functions are written out, but for those named as an operator of onnxruntime or of `operators`,
+    which are that operator, and those that `Loaded.calls` names.
     Raises ModelError naming the file or node when the model cannot be read: missing, truncated, no outputs,
     a cycle, a value nothing produces, an opset newer than the installed onnx knows, external data missing,
     too short or outside the model's folder; and when it holds what would be lost: sparse initializers or
@@ -52,35 +81,17 @@ def load(source: Source) -> Loaded:
     """
     if isinstance(source, onnx.ModelProto):
         model = _deserialize(source, "the ModelProto")
-        return _prepared(model, "proto", _check_external(model))
+        sides = _check_external(model)
+        return _prepared(model, "proto", Original(source, Path.cwd() if sides else None, dict(sides)), sides, operators)
     if isinstance(source, ir.Model):
         model = _cloned(source)
-        return _prepared(model, "ir", _check_external(model))
+        return _prepared(model, "ir", Original(source), _check_external(model), operators)
     if not isinstance(source, str | os.PathLike):
         kind = type(source).__name__
         raise ModelError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not an object of type {kind}")
     with _naming(source):
-        model, sides = _found(Path(source))
-        return _prepared(model, "path", sides)
-
-
-def given(source: Source) -> ir.Model:
-    """A private copy of a model that `load` has read, as it came but for the order of nodes: with its functions, and
-    with its operator sets under the names it gives them.
-    """
-    if isinstance(source, ir.Model):
-        model = source.clone()
-        _check_external(model)
-    elif isinstance(source, onnx.ModelProto):
-        model = _deserialize(source, "the ModelProto")
-        _check_external(model)
-    else:
-        model = _found(Path(source))[0]
-    if model.functions:  # onnx-ir has renamed their nodes, which onnxruntime holds to the names that are imported
-        unify(model)
-    _sort(model)
-    own_names(model)
-    return model
+        model, original = _found(Path(source))
+        return _prepared(model, "path", original, [*original.sides.items()], operators)
 
 
 def parsed(source: str | os.PathLike[str]) -> ir.Model:
@@ -97,10 +108,13 @@ def understood(proto: onnx.ModelProto) -> ir.Model:
     return model
 
 
-def _found(path: Path) -> tuple[ir.Model, frozenset[Path]]:
-    model = _deserialize(_parsed(path), str(path))
+def _found(path: Path) -> tuple[ir.Model, Original]:
+    data, proto = _parsed(path)
+    model = _deserialize(proto, str(path))
+    home = path.absolute().parent
     # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
-    return model, _check_external(model, path.absolute().parent, (path.parent.resolve(), path.resolve().parent))
+    sides = _check_external(model, home, (path.parent.resolve(), path.resolve().parent))
+    return model, Original(proto, home, dict(sides), data)
 
 
 @contextmanager
@@ -113,17 +127,32 @@ def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
         raise error if one_line(path) in str(error) else ModelError(f"{path}: {error}") from error
 
 
-def _prepared(model: ir.Model, kind: str, sides: frozenset[Path]) -> Loaded:
+def _prepared(
+    model: ir.Model, kind: str, original: Original, sides: Iterable[tuple[str, Path]], operators: Collection[Kind]
+) -> Loaded:  # fmt: skip
     unify(model)
     _opset(model)
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
     _check_graph(model)
-    _inline(model)
+    calls = inline(model, operators)
     _sort(model)
     complete(model)
     own_names(model)
-    return Loaded(model, kind, _opset(model), sides)
+    files = frozenset(path.resolve() for _, path in sides)
+    return Loaded(model, kind, _opset(model), files, original, calls)
+
+
+def inlined(model: ir.Model) -> ir.Model:
+    """The model, or a copy in which its local functions are inlined, as far as that can be done."""
+    if not model.functions:
+        return model
+    try:
+        copy = _cloned(model)
+        inline(copy)
+    except ModelError:
+        return model
+    return copy
 
 
 def lift_constants(model: ir.Model) -> None:
@@ -174,7 +203,7 @@ def _constant(node: ir.Node) -> ir.TensorProtocol | None:
 # ---- reading
 
 
-def _parsed(path: Path) -> onnx.ModelProto:
+def _parsed(path: Path) -> tuple[bytes, onnx.ModelProto]:
     if "\0" in str(path):
         raise ModelError(f"{str(path)!r}: a name has no NUL character")
     try:
@@ -191,7 +220,7 @@ def _parsed(path: Path) -> onnx.ModelProto:
         proto.ParseFromString(data)
     except DecodeError as error:
         raise ModelError(f"{path}: not a complete ONNX model; was it cut short?") from error
-    return proto
+    return data, proto
 
 
 def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
@@ -246,22 +275,19 @@ def _opset(model: ir.Model) -> int:
     if opset is None:
         graphs = [*model.graphs(), *(f.graph for f in model.functions.values())]
         return 0 if any(node.domain == DEFAULT for graph in graphs for node in graph) else OLDEST_OPSET
-    newest = onnx.defs.onnx_opset_version()
-    if opset > newest or opset < 1:
-        raise ModelError(
-            f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}"
-        )
-    return int(opset)
+    return wellformed.known_opset(int(opset))
 
 
 def _check_external(
     model: ir.Model, home: Path | None = None, folders: tuple[Path, ...] = ()
-) -> frozenset[Path]:  # fmt: skip
-    """The side files: each is there, is long enough and lies in the model's `folders`, as far as those are known.
+) -> list[tuple[str, Path]]:  # fmt: skip
+    """The side files, with the locations that lead there: each is there, is long enough and lies in the model's
+    `folders`, as far as those are known.
 
     Tensors get an absolute folder, `home` if there is one: the process may go elsewhere before the model is saved.
     """
     sizes: dict[Path, int] = {}
+    found: dict[tuple[str, Path], None] = {}
     for tensor, replace in external(model):
         if home is not None:
             tensor.base_dir = str(home)
@@ -278,6 +304,7 @@ def _check_external(
         path = side_file(tensor).absolute()
         if path not in sizes:
             sizes[path] = _length(path, name)
+        found[location, path] = None
         if folders and not any(path.resolve().is_relative_to(f) for f in folders):
             raise ModelError(f"tensor {name!r}: external data at {location!r} leads outside the model's folder")
         if start + length > sizes[path]:
@@ -286,7 +313,7 @@ def _check_external(
             replace(moved(tensor, path.resolve().name, str(path.resolve().parent)))
         elif not os.path.isabs(tensor.base_dir):
             replace(moved(tensor, location, os.path.abspath(tensor.base_dir)))
-    return frozenset(path.resolve() for path in sizes)
+    return [*found]
 
 
 def _length(path: Path, tensor: str | None) -> int:
@@ -320,34 +347,7 @@ def _missing(value: ir.Value) -> bool:
     return value.producer() is None and not value.is_graph_input() and value.const_value is None
 
 
-# ---- inlining, sorting
-
-
-def _inline(model: ir.Model) -> None:
-    if not model.functions:
-        return
-    imports = dict(model.opset_imports)
-
-    def same_opsets(function: ir.Function) -> bool:
-        # of the default domain onnxruntime runs its own operator, whatever function is there
-        return function.domain != DEFAULT and all(
-            imports.get(domain, version) == version for domain, version in function.opset_imports.items()
-        )
-
-    try:
-        InlinePass(criteria=same_opsets)(model)
-    except Exception as error:  # recursion, or too many operands in a call
-        raise ModelError(f"the local functions cannot be inlined ({_reason(error)})") from error
-    called: set[tuple[str, str, str]] = set()
-    waiting = [node.op_identifier() for node in model.graph.all_nodes()]
-    while waiting:
-        name = waiting.pop()
-        if name in model.functions and name not in called:
-            called.add(name)
-            waiting += [node.op_identifier() for node in model.functions[name].all_nodes()]
-    for name in list(model.functions):
-        if name not in called:
-            del model.functions[name]
+# ---- sorting
 
 
 def _sort(model: ir.Model) -> None:

@@ -14,10 +14,10 @@ import onnx_ir as ir
 
 from .domains import DEFAULT
 from .load import OLDEST_OPSET
-from .opsets import same
+from .names import Names
+from .opsets import same_operator
 from .shapes import Shapes, infer
 from .tensors import renamed
-from .writer import Names
 
 #: The oldest opset that is raised: before it, operands were broadcast as attributes said.
 FIRST_RAISED = 7
@@ -71,7 +71,7 @@ class _Renewal:
             case "Pad":
                 return not node.attributes.get_float("value", 0.0) or self._dtype(node) is not None
             case kind:
-                return kind in _GREW or kind in _CHANGED or same(kind, opset, OLDEST_OPSET)
+                return kind in _GREW or kind in _CHANGED or same_operator(kind, opset, OLDEST_OPSET)
 
     def renew(self, node: ir.Node, opset: int) -> None:
         """Say the node in OLDEST_OPSET, in place."""

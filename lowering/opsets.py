@@ -28,14 +28,14 @@ def can_raise(reading: Reading, opset: int) -> bool:
     if not reading.graph.opset_imports:
         return False  # only the outermost graph has imports
     for node in reading.payloads.nodes:
-        if node.domain == DEFAULT and not same(node.op_type, reading.opset, opset):
+        if node.domain == DEFAULT and not same_operator(node.op_type, reading.opset, opset):
             return False
         if any(a.type in GRAPH_TYPES for a in node.attributes.values()):
             return False
     return True
 
 
-def same(op: str, old: int, new: int) -> bool:
+def same_operator(op: str, old: int, new: int) -> bool:
     """Whether a node of this type means the same in both opsets of the default domain, and runs in the new one."""
     try:
         a, b = onnx.defs.get_schema(op, old, ""), onnx.defs.get_schema(op, new, "")

@@ -22,6 +22,7 @@ from itertools import zip_longest
 
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, Limits
 from .dims import Dim, Dims
 from .domains import DEFAULT
 from .shape_equations import Equations
@@ -84,6 +85,16 @@ class Shapes:
         """The symbols a size or element is built from."""
         return frozenset(self._dims.symbols(dim))
 
+    def settled(self) -> bool:
+        """Whether every size is known as arithmetic on sizes of the graph inputs.
+
+        If not, another graph that computes the same may say more.
+        """
+        if any(f.dims is None for f in self._facts.values()):
+            return False
+        dims = {d for f in self._facts.values() for d in f.dims or () if isinstance(d, str)}
+        return all("broadcast(" not in d and self.symbols(d) <= self.sources.keys() for d in dims)
+
     def positive(self, dim: Dim) -> bool:
         """Whether a size or element is at least 1 wherever no integer or boolean graph input is empty.
 
@@ -99,13 +110,14 @@ class Shapes:
         return self._dims.evaluate(dim, values)
 
 
-def infer(model: ir.Model) -> Shapes:
+def infer(model: ir.Model, budget: Budget | None = None) -> Shapes:
     """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
     inlined.
 
-    Weights are not read. A node that cannot be understood leaves its outputs unknown.
+    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises LimitReached when the
+    `budget` has none left.
     """
-    run = Inference(model)
+    run = Inference(model, budget)
     run.graph_inputs()
     run.graph(model.graph, live_nodes(model.graph))
     return run.result()
@@ -114,8 +126,8 @@ def infer(model: ir.Model) -> Shapes:
 class Inference:
     """One run over one model."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
+    def __init__(self, model: ir.Model, budget: Budget | None = None) -> None:
+        self._model, self._budget = model, budget or Budget(Limits())
         self._opsets = dict(model.opset_imports)
         self._dims = Dims()
         self._proven = Equations()
@@ -166,6 +178,7 @@ class Inference:
         for value in graph.initializers.values():
             self._initializer(value)
         for node in graph:
+            self._budget.check("inferring shapes")
             self._node(node, live(node))
 
     def _node(self, node: ir.Node, live: bool) -> None:

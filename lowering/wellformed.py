@@ -25,11 +25,24 @@ def check(proto: onnx.ModelProto) -> None:
     """Raises ModelError naming the node, value or tensor: a value that nothing produces, or two nodes do;
     operands or attributes its operator does not have; a tensor without its elements; a name that is no text.
     """
-    opset = imported(proto.opset_import).get(DEFAULT, 0)
+    opset = _imported(proto.opset_import, 0)
     _Check(opset).graph(proto.graph, frozenset())
     for function in proto.functions:
-        own = imported(function.opset_import).get(DEFAULT, opset)
+        own = _imported(function.opset_import, opset)
         _Check(own).scope(function.input, (), function.node, function.output, frozenset())
+
+
+def known_opset(version: int) -> int:
+    """The version of the default domain's operators. Raises ModelError if the installed onnx does not know it."""
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= version <= newest:
+        raise ModelError(f"unknown opset {version} of the default domain; the installed onnx knows 1 to {newest}")
+    return version
+
+
+def _imported(imports: Iterable[onnx.OperatorSetIdProto], otherwise: int) -> int:
+    version = imported(imports).get(DEFAULT)
+    return otherwise if version is None else known_opset(version)
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

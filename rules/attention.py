@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..egraph.assumption import HIDDEN_FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
     Float,
@@ -22,6 +23,7 @@ from ..egraph.lang import (
     dim,
     dtype,
     eq,
+    ints,
     le,
     lowest,
     lt,
@@ -29,6 +31,7 @@ from ..egraph.lang import (
     num,
     rank,
     real,
+    reshape,
     rule,
     scalar,
     symbolic,
@@ -40,10 +43,9 @@ from ..egraph.lang import (
 from ..egraph.term import Expr
 
 KT = (0, 1, 3, 2)
-SMALL_SCORES = "attention scores stay well below 1e8 in magnitude"
-ROWS_VISIBLE = (
-    "no query row is fully masked, or its value does not matter as long as it is finite (strict does without)"
-)
+#: The guard of an `sdpa` that has none inside because one follows. Kept apart from 0, none at all: an operator that
+#: assumes visible rows stands for that and for a guarded one, and would join this one to the result of its guard.
+BEHIND = -1
 
 
 def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
@@ -215,8 +217,8 @@ def _masked(w: Tensor, n: Tensor) -> list[Guard]:
 
 
 @rule(
-    stage="fuse", contract="finite", expand=dict(j=(0, 1)), holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)],
-    refuse=_LOW_REFUSES,
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)], refuse=_LOW_REFUSES,
 )  # fmt: skip
 def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j: int) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
@@ -226,7 +228,7 @@ def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j
 
 
 @rule(
-    stage="fuse", contract="finite", expand=dict(j=(0, 1)),
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
     holds=[dict(_LOW, m="b 1 s t"), dict(_LOW, w="s t:bool", m="b n 1 t", c=3.0)],
     refuse=[*(dict(r, m="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, m="absent"),
             dict(_LOW_REFUSES[3], m="b 1 s t:float64")],
@@ -310,7 +312,7 @@ def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE],
+    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE, SCORES_FINITE],
     holds=[dict(x="b n s t", n="=-3e38", g=0), dict(x="b n s t", n="=-3e38:1", g=1)],
     refuse=[dict(x="b n s t", n="=-5", g=0), dict(x="t", n="=-3e38:1 1", g=0)],
 )  # fmt: skip
@@ -323,8 +325,8 @@ _CLEARED = dict(_LOW, z="=0", g=0)
 
 
 @rule(
-    stage="fuse", contract="finite", expand=dict(j=(0, 1)),
-    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1")],
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1", g=1)],
     refuse=[dict(_CLEARED, z="=1"), dict(_CLEARED, z="=0:1 1 1 1 1"), dict(_CLEARED, n="=-5")],
 )  # fmt: skip
 def softmax_cleared(
@@ -338,7 +340,7 @@ def softmax_cleared(
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=0),
+    stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=1),
     refuse=[dict(x="b n s t:float64", g=0)],
 )  # fmt: skip
 def softmax_widened(x: Tensor, g: Int) -> Sides:
@@ -352,7 +354,8 @@ _QKV = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(one=(0, 1)), holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d")],
+    stage="fuse", contract="reassociated", expand=dict(one=(0, 1)),
+    holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", c=3.0, g=1)],
     refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
             dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
             dict(_QKV, k="b 1 t h", v="t d")],
@@ -363,7 +366,54 @@ def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
     return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
 
 
-_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6))
+_UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
+_HIDING = dict(_UNGUARDED, m="hiding b 1 s t", c=3.0)
+_LOWEST = dict(_UNGUARDED, m="lowest b 1 s t", c=3.0)
+_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in "qkvm"})
+
+
+@rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST])
+def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m), 0 in rows that m hides: nothing else makes NaN"""
+    return Sides(sdpa(q, k, v, m, s, c, 1), sdpa(q, k, v, m, s, c, 2))
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[HIDDEN_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST, _HALF],
+    refuse=[dict(_UNGUARDED, m="b 1 s t:bool")],
+)  # fmt: skip
+def guard_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int) -> Sides:
+    """sdpa(q, k, v, m), 0 in rows that m hides = where(max(m) = -inf, 0, sdpa(q, k, v, m))"""
+    zero, never = (call("FConst", real(value), to) for value in (0.0, -math.inf))
+    hidden = tensor("Equal", tensor("ReduceMax", m, (-1,), 1), never)
+    clean = tensor("Where", hidden, zero, sdpa(q, k, v, m, s, c, BEHIND))
+    return Sides(sdpa(q, k, v, m, s, c, 2), clean, when=[eq(dtype(m), to), eq(dtype(q), to)])
+
+
+def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
+    """where(isnan(o), 0 * mean(v), o): what o is if its rows of NaN are weights of zero instead."""
+    nothing = tensor("ReduceMean", v, (-2,), 1) * call("FConst", real(0.0), to)
+    return tensor("Where", call("IsNaN", o), nothing, o)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(groups=(0, 1)),
+    holds=[_UNGUARDED, _HIDING,
+           dict(_HALF, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
+)  # fmt: skip
+def guard_behind(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int, n: Int, kv: Int, groups: int
+) -> Sides:  # fmt: skip
+    """sdpa(q, k, v, m), guarded = where(isnan(o), 0 * mean(v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
+    o, when = sdpa(q, k, v, m, s, c, BEHIND), [eq(dtype(v), to)]
+    if not groups:
+        return Sides(sdpa(q, k, v, m, s, c, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
+    when += [eq(dim(q, -3), num(n)), eq(dim(v, -3), num(kv)), lt(kv, n)]
+    clean = reshape(_behind(reshape(o, ints(0, kv, -1, 0)), v, to), ints(0, n, -1, 0))  # heads of a group are rows
+    return Sides(sdpa(q, k, v, m, s, c, 1), clean, when=when)
+
+
+_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6), c=3.0, g=1)
 
 
 @rule(
@@ -399,7 +449,7 @@ def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact",
-    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3) for n in (6, 12)],
+    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3, c=3.0, g=1) for n in (6, 12)],
 )  # fmt: skip
 def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
     """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""

@@ -1,14 +1,16 @@
 """From `sdpa` to the attention operators a runtime has.
 
 ONNX Attention-23 takes BNSH operands, grouped heads, a soft cap and a mask whose last two dims are exactly S and T; a
-fully masked row gives 0. com.microsoft MultiHeadAttention takes q as [B,S,N*H], k and v as BNSH of as many heads, a
-mask [1 or B, 1 or N, S, T] that is added; a row masked with -inf gives NaN, so a guard is kept behind it.
+row whose mask is nowhere above the lowest number gives 0. com.microsoft MultiHeadAttention takes q as [B,S,N*H], k and
+v as BNSH of as many heads, a mask [1 or B, 1 or N, S, T] that is added; a row masked with -inf gives NaN. Any other NaN
+among the scores makes a row of NaN in both.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..egraph.assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
 from ..egraph.dtypes import BOOL
 from ..egraph.lang import (
     SWAP,
@@ -17,12 +19,12 @@ from ..egraph.lang import (
     Int,
     Sides,
     Tensor,
-    call,
     concat,
     dim,
     dtype,
     eq,
     ints,
+    le,
     lt,
     mask_exact,
     ne,
@@ -43,8 +45,9 @@ from ..egraph.lang import (
     visible,
     within,
 )
-from ..egraph.meaning import HEADS, MASK_FITS, SAME_BATCH
-from .attention import ROWS_VISIBLE, absent, sdpa
+from ..egraph.term import lift
+from ..egraph.terms import INT
+from .attention import BEHIND, absent, sdpa
 
 
 def _batch(q: Tensor, k: Tensor, v: Tensor) -> list[Guard]:
@@ -88,13 +91,15 @@ def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------- masks that fit
 
 
-@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="1 s t"), dict(_FULL, m="n 1 t")], refuse=[_FULL])
+@rule(
+    stage="fuse", contract="exact", holds=[dict(_FULL, m="1 s t"), dict(_FULL, m="n 1 t", c=3.0, g=1)], refuse=[_FULL],
+)  # fmt: skip
 def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(.., m) = sdpa(.., unsqueeze(m, -4))   for a mask of rank 3"""
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -4), s, c, g), when=[eq(rank(m), 3)])
 
 
-@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="s t"), dict(_FULL, m="1 t")], refuse=[_FULL])
+@rule(stage="fuse", contract="exact", holds=[dict(_FULL, m="s t"), dict(_FULL, m="1 t", c=3.0, g=1)], refuse=[_FULL])
 def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(.., m) = sdpa(.., unsqueeze(m, -3))   for a mask of rank 2"""
     return Sides(sdpa(q, k, v, m, s, c, g), sdpa(q, k, v, unsqueeze(m, -3), s, c, g), when=[eq(rank(m), 2)])
@@ -102,7 +107,7 @@ def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 
 @rule(
     stage="fuse", contract="exact", assumes=[MASK_FITS], expand=dict(a=(1, 2), known=(0, 1)),
-    holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1"), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
+    holds=[dict(_FULL, m="b 1 1 t"), dict(_FULL, m="b 1 s 1", c=3.0, g=1), dict(_FULL, q="b n 7 h", m="b 1 1 t"),
            dict(_FULL, k="b n 7 h", v="b n 7 d", m="b 1 s 1")],
     refuse=[_FULL, dict(_FULL, m="absent"), dict(_FULL, q="b n 1 h", m="b 1 5 t"),
             dict(_FULL, k="b n 1 h", v="b n 5 d", m="b 1 s 5")],
@@ -122,6 +127,7 @@ def mask_expanded(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float
 # -------------------------------------------------------------------------------------------------------- the operators
 
 
+_ADDED = dict(_MASKED, g=0)
 _ONE = dict(m="1 1 s t")  # whatever the batch
 _GROUPED = dict(q="b 6 s h", k="b 2 t h", v="b 2 t d")
 
@@ -149,12 +155,13 @@ def _onnx_legal(q: Tensor, k: Tensor, v: Tensor, s: Float, r: int) -> list[Guard
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
     expand=dict(r=(3, 4)),
-    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED}],
-    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), *_other_scale(_FULL)],
+    holds=[_FULL, {**_FULL, **_SYMBOLS, **_ONE}, {**_FULL, **_GROUPED, "c": 3.0, "g": 2}],
+    refuse=[*_other_mask(_FULL), *_other_batch({**_FULL, **_ONE}), *_other_scale(_FULL),
+            dict(_FULL, g=1), dict(_FULL, g=BEHIND)],
 )  # fmt: skip
 def onnx_attention(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
-    """sdpa(q, k, v, m) = ONNX Attention"""
-    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r)]
+    """sdpa(q, k, v, m) = ONNX Attention   unguarded, or 0 in rows that m hides"""
+    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(g % 2, lift(0, INT))]
     return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
@@ -164,15 +171,15 @@ _BOOL = dict(_MASKED, m="b 1 s t:bool", c=0.0)
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(r=(3, 4)),
-    holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool"}],
+    holds=[_BOOL, {**_BOOL, **_SYMBOLS, "m": "1 1 s t:bool", "c": 3.0}],
     refuse=[dict(_BOOL, m="b 1 s t"), *_other_scale(_BOOL), dict(_BOOL, m="b 1 1 t:bool"),
             dict(_BOOL, m="b 1 s 1:bool"), *_other_batch(dict(_BOOL, m="1 1 s t:bool")),
             *({**_BOOL, **_SINGLE, "m": f"{m}:bool"} for m in ("5 1 3 5", "1 5 3 5"))],
 )  # fmt: skip
 def onnx_attention_bool(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, r: int) -> Sides:
-    """sdpa(q, k, v, m), guarded = ONNX Attention, for a boolean mask: both give 0 for an empty row"""
+    """sdpa(q, k, v, m), 0 in rows that m hides = ONNX Attention   for a boolean mask"""
     when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), eq(dtype(m), BOOL)]
-    return Sides(sdpa(q, k, v, m, s, c, 1), _onnx(q, k, v, m, s, c, r), when=when)
+    return Sides(sdpa(q, k, v, m, s, c, 2), _onnx(q, k, v, m, s, c, r), when=when)
 
 
 _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5, c=0.0, g=0)
@@ -180,28 +187,31 @@ _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5,
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS], expand=dict(r=(3, 4)),
-    holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t"}],
-    refuse=[_FULL, *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")), *_other_scale(_CAUSAL),
+    holds=[_CAUSAL, {**_FULL, **_SYMBOLS, "m": "causal 1 1 s t", "c": 3.0, "g": 2}],
+    refuse=[_FULL, dict(_CAUSAL, g=1), *_other_scale(_CAUSAL),
+            *(dict(_CAUSAL, m=f"causal {m}") for m in ("3 5", "1 1 1 5", "1 1 3 1")),
             *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
             *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
 def onnx_attention_visible(
     q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int
 ) -> Sides:
-    """sdpa(q, k, v, m) = ONNX Attention, for a mask that leaves every row a key"""
-    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m)]
+    """sdpa(q, k, v, m) = ONNX Attention   unless guarded, for a mask that leaves every row a key"""
+    when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m), ne(g, 1)]
     return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH], expand=dict(r=(3, 4)),
-    holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 0.0, "g": 0}],
-    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), *_other_scale(dict(_PLAIN, c=0.0, g=0))],
+    holds=[dict(_PLAIN, c=0.0, g=0), {**_PLAIN, **_SYMBOLS, "c": 3.0, "g": 2}],
+    refuse=[*_other_batch(dict(_PLAIN, c=0.0, g=0)), *_other_scale(dict(_PLAIN, c=0.0, g=0)),
+            dict(_PLAIN, c=0.0, g=1)],
 )  # fmt: skip
 def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
-    """sdpa(q, k, v) = ONNX Attention without a mask"""
-    when = [*_batch(q, k, v), *_onnx_legal(q, k, v, s, r)]
+    """sdpa(q, k, v) = ONNX Attention without a mask   unless guarded"""
+    when = [*_batch(q, k, v), *_onnx_legal(q, k, v, s, r), ne(g, 1)]
     return Sides(sdpa(q, k, v, absent(), s, c, g), _onnx(q, k, v, absent(), s, c, r), when=when)
+
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
@@ -228,43 +238,24 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(3, 4, 5)),
-    holds=[_MASKED, dict(_MASKED, v="b n t h"), {**_MASKED, **_SYMBOLS, **_ONE}, {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED),
-            dict(_MASKED, m="b 1 s t:bool")],
+    holds=[_ADDED, dict(_ADDED, v="b n t h", g=BEHIND), {**_ADDED, **_SYMBOLS, **_ONE}, {**_ADDED, **_UNFIXED}],
+    refuse=[*_other_mask(_ADDED), *_other_batch({**_ADDED, **_ONE}), *_mha_refuses(_ADDED),
+            dict(_ADDED, m="b 1 s t:bool"), dict(_ADDED, g=1), dict(_ADDED, g=2)],
 )  # fmt: skip
-def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Sides:
-    """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention"""
+def ms_mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, g: Int, n: Int, h: Int, d: Int, r: int) -> Sides:
+    """sdpa(q, k, v, m) = com.microsoft MultiHeadAttention   unguarded, or with a guard behind"""
     when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r), *scale_fits(s)]
-    return Sides(sdpa(q, k, v, m, s, real(0.0), 0), _mha(q, k, v, m, s, n, h, d, r), when=when)
-
-
-_F64 = {name: f"{_MASKED[name]}:float64" for name in "qkvm"}
-
-
-@rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(3, 4, 5)),
-    holds=[_MASKED, dict(_MASKED, v="b n t h", m="hiding b 1 s t"), {**_MASKED, **_SYMBOLS, **_ONE},
-           {**_MASKED, **_UNFIXED}],
-    refuse=[*_other_mask(_MASKED), *_other_batch({**_MASKED, **_ONE}), *_mha_refuses(_MASKED), {**_MASKED, **_F64},
-            dict(_MASKED, m="b 1 s t:bool")],
-)  # fmt: skip
-def ms_mha_guarded(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int
-) -> Sides:
-    """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o)   with o = com.microsoft MultiHeadAttention"""
-    out = _mha(q, k, v, m, s, n, h, d, r)
-    guarded = tensor("Where", call("IsNaN", out), call("FConst", real(0.0), 1), out)
-    when = [*_batch(q, k, v), *_fits(q, k, m, floating=True), *_equal_heads(q, k, v, n, h, d, r)]
-    when += [eq(dtype(q), 1), *scale_fits(s)]
-    return Sides(sdpa(q, k, v, m, s, real(0.0), 1), guarded, when=when)
+    when += [le(g, 0)]
+    return Sides(sdpa(q, k, v, m, s, real(0.0), g), _mha(q, k, v, m, s, n, h, d, r), when=when)
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(g=(0, 1), r=(3, 4, 5)),
-    holds=[_PLAIN, dict(_PLAIN, v="b n t h"), {**_PLAIN, **_SYMBOLS}, {**_PLAIN, **_UNFIXED}],
-    refuse=[*_other_batch(_PLAIN), *_mha_refuses(_PLAIN)],
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(r=(3, 4, 5)),
+    holds=[dict(_PLAIN, g=2), dict(_PLAIN, v="b n t h", g=0), {**_PLAIN, **_SYMBOLS, "g": 0},
+           {**_PLAIN, **_UNFIXED, "g": 0}],
+    refuse=[dict(sample, g=0) for sample in (*_other_batch(_PLAIN), *_mha_refuses(_PLAIN))] + [dict(_PLAIN, g=1)],
 )  # fmt: skip
-def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, g: int, r: int) -> Sides:
-    """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask: no row can be empty"""
-    when = [*_batch(q, k, v), *_equal_heads(q, k, v, n, h, d, r), *scale_fits(s)]
+def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, n: Int, h: Int, d: Int, g: Int, r: int) -> Sides:
+    """sdpa(q, k, v) = com.microsoft MultiHeadAttention without a mask   unless guarded"""
+    when = [*_batch(q, k, v), *_equal_heads(q, k, v, n, h, d, r), *scale_fits(s), ne(g, 1)]
     return Sides(sdpa(q, k, v, absent(), s, real(0.0), g), _mha(q, k, v, absent(), s, n, h, d, r), when=when)

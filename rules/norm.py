@@ -20,6 +20,7 @@ from ..egraph.lang import (
     eq,
     float_of,
     ints,
+    lt,
     num,
     rank,
     real,
@@ -84,12 +85,15 @@ def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="positive b s", c="=-0.5"), dict(x="positive b s", c="=-0.5:1")],
-    refuse=[dict(x="positive b s", c="=0.5"), dict(x="positive b s", c="=-0.5:1 1 1")],
+    holds=[dict(x="b s h", e="=1e-6", c="=-0.5"), dict(x="b s h", e="=1e-6:1", c="=-0.5:1")],
+    refuse=[dict(x="b s h", e="=1e-6", c="=0.5"), dict(x="b s h", e="=1e-6", c="=-0.5:1 1 1 1"),
+            dict(x="b s h", e="=0", c="=-0.5"), dict(x="b s h", e="b s 1", c="=-0.5")],
 )  # fmt: skip
-def rsqrt_pow(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x ** -0.5 = rsqrt(x)"""
-    return Sides(call("Pow", x, c), rsqrt(x), when=[eq(scalar(c), real(-0.5)), *thin(c, x, k)])
+def rsqrt_pow(x: Tensor, e: Tensor, c: Tensor, eps: Float, k: int) -> Sides:
+    """(mean(x*x) + eps) ** -0.5 = rsqrt(mean(x*x) + eps)   for eps above zero: of -inf and -0.0 they differ"""
+    square = mean(x * x) + e
+    when = [eq(scalar(c), real(-0.5)), *thin(c, x, k), eq(scalar(e), eps), lt(real(0.0), eps)]
+    return Sides(call("Pow", square, c), rsqrt(square), when=when)
 
 
 # ------------------------------------------------------------------------------------------------------------ the mean
@@ -167,7 +171,7 @@ def rnorm_wide(x: Tensor, eps: Float, t: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", eps=1e-5),
+    stage="fuse", contract="reassociated", holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b s h", w="h", eps=0.5)],
     refuse=[dict(x="b s 1", w="h", eps=1e-5), dict(x="b s h", w="1", eps=1e-5), dict(x="h", w="b h", eps=1e-5)],
 )  # fmt: skip
 def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
@@ -197,7 +201,8 @@ def centre_sub(x: Tensor, t: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(x="b s h", w="h", b="h", eps=1e-5),
+    stage="fuse", contract="reassociated",
+    holds=[dict(x="b s h", w="h", b="h", eps=1e-5), dict(x="b s h", w="h", b="h", eps=0.5)],
     refuse=[dict(x="b s h", w="h", b="1", eps=1e-5), dict(x="h", w="h", b="b h", eps=1e-5)],
 )  # fmt: skip
 def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:

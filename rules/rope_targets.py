@@ -89,7 +89,7 @@ def rope_rows_bsnh(x: Tensor, c: Tensor, d: Tensor, p: Int, j: int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="exact", holds=dict(x="b n s 2h", c="s h", d="s h", p=0),
+    stage="fuse", contract="exact", holds=dict(x="b n s 2h", c="s h", d="s h", p=1),
     refuse=[dict(x="b n s 2h", c="1 h", d="s h", p=0), dict(x="b n s 2h", c="s h", d="1 h", p=0),
             dict(x="n s 2h", c="s h", d="s h", p=0), dict(x="b n s 2h", c="h", d="s h", p=0),
             dict(x="b n s 2h", c="s h", d="h", p=0), dict(x="b n s 2h", c="1 s h", d="s h", p=0),
@@ -102,7 +102,7 @@ def rope_rows_table(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="exact", holds=dict(x="b n s 2h", c="1 s h", d="1 s h", p=0),
+    stage="fuse", contract="exact", holds=dict(x="b n s 2h", c="1 s h", d="1 s h", p=1),
     refuse=[dict(x="b n s 2h", c="n s h", d="1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="n s h", p=0),
             dict(x="b n s 2h", c="1 1 h", d="1 s h", p=0), dict(x="b n s 2h", c="1 s h", d="1 1 h", p=0)],
 )  # fmt: skip
@@ -113,13 +113,13 @@ def rope_rows_table_3d(x: Tensor, c: Tensor, d: Tensor, p: Int) -> Sides:
     return Sides(call("Rope", x, c, d, p), rows(x, c, d, p, 0, 0), when=shapes + seq)
 
 
-@rule(stage="fuse", contract="exact", holds=dict(x="b s n 2h", c="b s h", d="1 s h", p=0, w=0))
+@rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", c="b s 3", d="1 s 3", p=1, w=6))
 def rope_before_transpose(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int) -> Sides:
     """rope_bnsh(transpose(x, 0213)) = transpose(rope_bsnh(x), 0213)"""
     return Sides(rows(transpose(x, SWAP), c, d, p, 0, w), transpose(rows(x, c, d, p, 1, w), SWAP))
 
 
-@rule(stage="fuse", contract="exact", holds=dict(x="b s n 2h", c="b s h", d="1 s h", p=1, w=0))
+@rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", c="b s 3", d="1 s 3", p=1, w=6))
 def rope_after_transpose(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int) -> Sides:
     """transpose(rope_bsnh(x), 0213) = rope_bnsh(transpose(x, 0213))"""
     return Sides(transpose(rows(x, c, d, p, 1, w), SWAP), rows(transpose(x, SWAP), c, d, p, 0, w))
@@ -127,7 +127,7 @@ def rope_after_transpose(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int) -> Sid
 
 @rule(
     stage="fuse", contract="exact", expand=dict(layout=(0, 1)),
-    holds=dict(x="b n s 8", c="b s 3", d="b s 3", p=0, r=6, e=8),
+    holds=dict(x="b n s 8", c="b s 3", d="b s 3", p=1, r=6, e=8),
     refuse=[dict(x="b n s 9", c="b s 3", d="b s 3", p=0, r=6, e=8)],
 )  # fmt: skip
 def rope_partial(x: Tensor, c: Tensor, d: Tensor, p: Int, r: Int, e: Int, layout: int) -> Sides:

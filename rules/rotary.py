@@ -116,7 +116,7 @@ def signed_constant(c: Tensor, h: Int) -> Sides:
 # -------------------------------------------------------------------------------------------- how a doubled table moves
 
 
-@rule(stage="marker", holds=dict(x="b s h", p=0))
+@rule(stage="marker", holds=dict(x="b s h", p=1))
 def wide_cos(x: Tensor, p: Int) -> Sides:
     """cos(wide(x)) = wide(cos(x))"""
     return Sides(call("Cos", wide(x, p)), wide(call("Cos", x), p))
@@ -134,7 +134,7 @@ def wide_neg(x: Tensor, p: Int) -> Sides:
     return Sides(-wide(x, p), wide(-x, p))
 
 
-@rule(stage="marker", holds=dict(x="b s h", p=0, t=10))
+@rule(stage="marker", holds=dict(x="b s h", p=1, t=10))
 def wide_cast(x: Tensor, p: Int, t: Int) -> Sides:
     """cast(wide(x)) = wide(cast(x))"""
     return Sides(call("Cast", wide(x, p), t), wide(call("Cast", x, t), p))
@@ -173,14 +173,14 @@ def wide_unsqueeze(x: Tensor, a: Int, p: Int) -> Sides:
     return Sides(unsqueeze(wide(x, p), a), wide(unsqueeze(x, a), p), when=[ne(a, -1)])
 
 
-@rule(stage="marker", holds=dict(x="1 s h", a=-3, p=0))
+@rule(stage="marker", holds=dict(x="1 s h", a=-3, p=1))
 def wide_squeeze(x: Tensor, a: Int, p: Int) -> Sides:
     """squeeze(wide(x), a) = wide(squeeze(x, a))   for a other than the last"""
     return Sides(squeeze(wide(x, p), a), wide(squeeze(x, a), p), when=[ne(a, -1)])
 
 
 @rule(
-    stage="marker", expand=dict(n=(2, 3, 4, 5)), holds=dict(x="b s h", q=(1, 0, 2), p=0),
+    stage="marker", expand=dict(n=(2, 3, 4, 5)), holds=dict(x="b s h", q=(1, 0, 2), p=1),
     refuse=[dict(x="b s h", q=(0, 2, 1), p=0), dict(x="s h", q=(1, 0), p=0), dict(x="b n s h", q=(0, 1, 3, 2), p=1),
             dict(x="b n t s h", q=(0, 1, 2, 4, 3), p=1)],
 )  # fmt: skip
@@ -190,20 +190,20 @@ def wide_transpose(x: Tensor, q: Ints, p: Int, n: int) -> Sides:
                  when=[eq(count(q), n), eq(at(q, n - 1), n - 1)])  # fmt: skip
 
 
-@rule(stage="marker", holds=dict(x="5 h", i="ids 5 b s", a=-2, p=0), refuse=[dict(x="5 h", i="ids 5 b s", a=-1, p=0)])
+@rule(stage="marker", holds=dict(x="5 h", i="ids 5 b s", a=-2, p=1), refuse=[dict(x="5 h", i="ids 5 b s", a=-1, p=0)])
 def wide_gather(x: Tensor, i: Tensor, a: Int, p: Int) -> Sides:
     """gather(wide(x), i, a) = wide(gather(x, i, a))   for a other than the last"""
     return Sides(call("Gather", wide(x, p), i, a), wide(call("Gather", x, i, a), p), when=[ne(a, -1)])
 
 
-@rule(stage="marker", holds=dict(x="5 h", a=-2, s=1, e=3, t=1, p=0), refuse=[dict(x="b 5", a=-1, s=1, e=3, t=1, p=0)])
+@rule(stage="marker", holds=dict(x="5 h", a=-2, s=1, e=3, t=1, p=1), refuse=[dict(x="b 5", a=-1, s=1, e=3, t=1, p=0)])
 def wide_slice_other(x: Tensor, a: Int, s: Int, e: Int, t: Int, p: Int) -> Sides:
     """wide(x)[s:e:t on a] = wide(x[s:e:t on a])   for a other than the last"""
     return Sides(call("SliceC", wide(x, p), a, s, e, t), wide(call("SliceC", x, a, s, e, t), p), when=[ne(a, -1)])
 
 
 @rule(
-    stage="marker", holds=dict(x="5 h", s="ints 0", e="ints 3", a=-2, t=1, p=0),
+    stage="marker", holds=dict(x="5 h", s="ints 0", e="ints 3", a=-2, t=1, p=1),
     refuse=[dict(x="b 5", s="ints 0", e="ints 3", a=-1, t=1, p=0)],
 )  # fmt: skip
 def wide_slice_dynamic(x: Tensor, s: Tensor, e: Tensor, a: Int, t: Int, p: Int) -> Sides:

@@ -1,6 +1,7 @@
 """Attention with a sink: a score per head that belongs to no key and takes its share of each softmax.
 
-The sink is a key of zeros whose mask is the sink and whose value is zero, so any attention operator can hold it.
+The sink is a key of zeros whose mask is the sink and whose value is zero, so any attention operator can hold it; of a
+query that is infinite it makes NaN.
 Source: Xiao et al., Efficient Streaming Language Models with Attention Sinks (arXiv 2309.17453); gpt-oss.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..egraph.assumption import SCORES_FINITE
 from ..egraph.lang import Float, Int, Sides, Tensor, call, concat, dim, dtype, eq, ints, le, rank, rule, shape, tensor
 from .attention import absent, biased, repeat, sdpa, soft
 
@@ -41,8 +43,8 @@ def _sink(
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
-    holds=[_SINK, dict(_SINK, m="1 1 s t", c=3.0), dict(_SINK, k="b 1 t h", v="b 1 t d")],
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(masked=(0, 1)),
+    holds=[_SINK, dict(_SINK, m="1 1 s t", c=3.0, g=1), dict(_SINK, k="b 1 t h", v="b 1 t d")],
     refuse=[dict(_SINK, v="t d"), dict(_SINK, v="1 b n t d"), dict(_SINK, k="b n t h", v="b 1 t d"),
             dict(_SINK, k="b 1 t h"), dict(_SINK, v="1 n t d"), dict(_SINK, k="1 n t h", v="1 n t d"),
             dict(_SINK, q="1 n s h"), dict(_SINK, q="b n 1 h"), dict(_SINK, k="b n 1 h"), dict(_SINK, k="1 n t h"),
@@ -60,8 +62,8 @@ _GROUPED = dict(_SINK, q="b 6 s h", k="b 2 t h", v="b 2 t d", e="b 6 s 1", n=3)
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
-    holds=[_GROUPED, dict(_GROUPED, m="1 1 s t", c=3.0)],
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(masked=(0, 1)),
+    holds=[_GROUPED, dict(_GROUPED, m="1 1 s t", c=3.0, g=1)],
     refuse=[dict(_GROUPED, q="1 6 s h"), dict(_GROUPED, q="b 6 1 h"), dict(_GROUPED, k="b 2 1 h"),
             dict(_GROUPED, k="1 2 t h"), dict(_GROUPED, v="1 2 t d"), dict(_GROUPED, k="1 2 t h", v="1 2 t d"),
             dict(_GROUPED, q="1 6 s h", k="1 2 t h", v="1 2 t d", m="b 1 s t"),

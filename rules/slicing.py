@@ -42,7 +42,7 @@ def slice_one(x: Tensor, a: Int, i: Int) -> Sides:
 
 
 @rule(
-    stage="marker", holds=dict(x="b 6", t="ints b 3 2", a=-1, i=1),
+    stage="marker", holds=[dict(x="b 6", t="ints b 3 2", a=-1, i=1), dict(x="b 6", t="ints b 3 2", a=-2, i=0)],
     refuse=[dict(x="b 6", t="ints b 3 2", a=-1, i=-1)],
 )  # fmt: skip
 def split_cell(x: Tensor, t: Tensor, a: Int, i: Int) -> Sides:

@@ -15,8 +15,8 @@ from onnx import numpy_helper as nh
 from typer.testing import CliRunner
 
 from onnx_egraph import cli, saturate_and_extract
-from onnx_egraph.egraph.cost import Roofline, Work
 from onnx_egraph.egraph.errors import CostError, EGraphError, ModelError, one_line
+from onnx_egraph.egraph.targets import Roofline, Work
 
 NASTY = [
     "a\nb", "a\r\nb", "\x1b[2J\x1b[31mred", "\x00\x07\x7f\x9b", "a\u2028b\u2029c\x85d", "a\u202eb",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from onnx_egraph.egraph.assumption import SAME_BATCH
 from onnx_egraph.egraph.lang import (
     Float,
     Int,
@@ -27,12 +29,12 @@ from onnx_egraph.egraph.lang import (
     scalar,
     size,
     slice_,
+    supported,
     symbolic,
     tensor,
     thin,
     transpose,
 )  # fmt: skip
-from onnx_egraph.egraph.meaning import SAME_BATCH
 from onnx_egraph.egraph.rule import Rule
 
 
@@ -219,7 +221,7 @@ def states_a_wrong_value(x: Tensor, y: Tensor) -> Sides:
 
 @rule(
     contract="reassociated", assumes=[SAME_BATCH],
-    holds=dict(q="b n s h", k="b n t h", v="b n t d", m="b n s t", s=0.5, c=0.0, g=0),
+    holds=[dict(q="b n s h", k=f"b n {t} h", v="b n t d", m="b n s t", s=0.5, c=3.0, g=1) for t in "t1"],
 )  # fmt: skip
 def attention_of_a_wide_mask(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(q, k, v, m) = sdpa(q, k, v, m), and the mask is as wide as k is long: not of a T of 1"""
@@ -232,6 +234,100 @@ def attention_of_a_wide_mask(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Floa
 def one_row_for_any_number(x: Tensor, y: Tensor) -> Sides:
     """x + y = x + squeeze(y)   for a y of a number of rows that is not fixed"""
     return Sides(x + y, x + call("Squeeze", y, -3), when=[symbolic(dim(y, -3), "rows")])
+
+
+_ATTENTION = dict(q="b n s h", k="b n t h", v="b n t d", s=0.5)
+
+
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, guard: int) -> Tensor:
+    return tensor("Sdpa", q, k, v, m, s, c, guard)
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="b 1 s t", c=3.0))
+def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m): not of NaN among the scores"""
+    return Sides(_sdpa(q, k, v, m, s, c, 1), _sdpa(q, k, v, m, s, c, 0))
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, c=3.0))
+def guard_dropped_without_a_mask(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v), guarded = ONNX Attention: no row is empty, but scores may be NaN"""
+    none = call("Absent")
+    fused = call("OnnxAttention", q, k, v, none, s, c)
+    return Sides(_sdpa(q, k, v, none, s, c, 1), fused, when=[supported("OnnxAttention", q)])
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="lowest b 1 s t", c=3.0))
+def lowest_number_taken_for_infinity(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), 0 in rows that m hides = ONNX Attention: not of rows of the lowest number"""
+    fused = call("OnnxAttention", q, k, v, m, s, c)
+    return Sides(_sdpa(q, k, v, m, s, c, 2), fused, when=[supported("OnnxAttention", q)])
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="b 1 s t", c=3.0))
+def guard_behind_hides_values(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), guarded = where(isnan(o), 0, o): not of NaN among the values"""
+    o = _sdpa(q, k, v, m, s, c, 0)
+    behind = call("Where", call("IsNaN", o), call("FConst", real(0.0), 1), o)
+    return Sides(_sdpa(q, k, v, m, s, c, 1), behind, when=[eq(dtype(q), 1)])
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="b 1 s t", c=3.0))
+def cap_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(.., cap) = sdpa(.., no cap)"""
+    return Sides(_sdpa(q, k, v, m, s, c, 0), _sdpa(q, k, v, m, s, real(0.0), 0))
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="b 1 s t", c=0.0))
+def cap_dropped_where_there_is_none(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(.., cap) = sdpa(.., no cap), sampled without one"""
+    return Sides(_sdpa(q, k, v, m, s, c, 0), _sdpa(q, k, v, m, s, real(0.0), 0))
+
+
+@rule(contract="reassociated", stage="marker", holds=dict(x="b s 2h", p=0))
+def turn_of_pairs_as_of_halves(x: Tensor, p: Int) -> Sides:
+    """-rot(x, pairs) = rot(-x, halves), sampled with halves"""
+    return Sides(-_rot(x, p), _rot(-x, 0))
+
+
+@rule(contract="reassociated", holds=dict(w="b s:bool", x="b s"))
+def product_for_a_selection(w: Tensor, x: Tensor) -> Sides:
+    """where(w, x, 0) = x * w: not of NaN and infinities that are hidden"""
+    zero = call("FConst", real(0.0), 1)
+    return Sides(call("Where", w, x, zero), x * cast(w, 1), when=[eq(dtype(x), 1)])
+
+
+@rule(contract="reassociated", holds=dict(w="b s:bool", x="b s"))
+def sum_for_a_selection(w: Tensor, x: Tensor) -> Sides:
+    """where(w, x, -inf) = x + where(w, 0, -inf): not of NaN and +inf that are hidden"""
+    never, zero = (call("FConst", real(value), 1) for value in (-math.inf, 0.0))
+    return Sides(call("Where", w, x, never), x + call("Where", w, zero, never), when=[eq(dtype(x), 1)])
+
+
+@rule(contract="reassociated", stage="marker", holds=dict(x="b s"))
+def softmax_without_its_maximum(x: Tensor) -> Sides:
+    """softmax(x) = exp(x) / sum(exp(x)): not where exp(x) overflows"""
+    e = call("Exp", x)
+    return Sides(call("Softmax", x, -1), e / tensor("ReduceSum", e, (-1,), 1))
+
+
+@rule(contract="reassociated", stage="marker", holds=dict(x="b s"))
+def root_of_any_number(x: Tensor) -> Sides:
+    """x ** -0.5 = rsqrt(x): not of -inf"""
+    return Sides(call("Pow", x, call("FConst", real(-0.5), 1)), call("RSqrt", x), when=[eq(dtype(x), 1)])
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s"))
+def floor_of_any_number(x: Tensor) -> Sides:
+    """max(x, lowest number) = x: not of -inf"""
+    lowest = call("FConst", real(-3.4028234663852886e38), 1)
+    return Sides(call("Max", x, lowest), x, when=[eq(dtype(x), 1)])
+
+
+@rule(contract="reassociated", holds=dict(x="b s h"))
+def square_over_square(x: Tensor) -> Sides:
+    """(x * x) / (x * x) = x / x: not where x * x is infinite"""
+    return Sides(x / x, (x * x) / (x * x))
 
 
 BAD: tuple[Bad, ...] = (
@@ -265,4 +361,17 @@ BAD: tuple[Bad, ...] = (
     Bad(states_a_wrong_value, "equal", "where the rule states that"),
     Bad(attention_of_a_wide_mask, "equal", "the rule states that"),
     Bad(one_row_for_any_number, "equal", "right side cannot be computed"),
+    Bad(guard_dropped, "equal", "nan"),
+    Bad(guard_dropped_without_a_mask, "equal", "nan"),
+    Bad(lowest_number_taken_for_infinity, "equal", "right np.float32(0.0)"),
+    Bad(guard_behind_hides_values, "equal", "NaN"),
+    Bad(cap_dropped, "equal", "first difference"),
+    Bad(cap_dropped_where_there_is_none, "passed", "no sample gives 'cap' of Sdpa"),
+    Bad(turn_of_pairs_as_of_halves, "passed", "no sample gives 'pairs' of Rot"),
+    Bad(product_for_a_selection, "equal", "right np.float32(nan)"),
+    Bad(sum_for_a_selection, "equal", "right np.float32(nan)"),
+    Bad(softmax_without_its_maximum, "equal", "nan"),
+    Bad(root_of_any_number, "equal", "NaN and infinities"),
+    Bad(floor_of_any_number, "equal", "right np.float32(-inf)"),
+    Bad(square_over_square, "equal", "nan"),
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from onnx_egraph.egraph.comparison import bind
 from onnx_egraph.egraph.meaning import IllFormed, evaluate
 from onnx_egraph.egraph.rule import Rule
 from onnx_egraph.egraph.sample import Sample, draw
 from onnx_egraph.egraph.saturate import Engine
-from onnx_egraph.egraph.soundness import bind
 from onnx_egraph.egraph.trial import Seeding, _Seed
 from onnx_egraph.rules import ALL
 

@@ -1,0 +1,37 @@
+"""What laws take for granted besides their guards: texts for the report, and whether strict mode does without."""
+
+from __future__ import annotations
+
+
+class Assumption(str):
+    """A text for the report. `loose`: it is about values of tensors, not about their shapes, and a law that relies
+    on it is left out when numbers are to be kept strictly; the text then says so.
+    """
+
+    loose: bool
+
+    def __new__(cls, text: str, *, loose: bool = False) -> Assumption:
+        made = super().__new__(cls, f"{text} (strict does without)" if loose else text)
+        made.loose = loose
+        return made
+
+
+# of shapes
+SAME_BATCH = Assumption("q, k and v of an attention have the same batch size, and its mask has that or 1")
+HEADS = Assumption("keys whose number of heads is not fixed have as many as the queries")
+MASK_FITS = Assumption("a mask is no wider than the scores it is added to")
+# of values
+ROWS_VISIBLE = Assumption(
+    "no query row is fully masked, or its value does not matter as long as it is finite", loose=True
+)
+SCORES_FINITE = Assumption(
+    "the scores of an attention are finite, and so is what a mask adds to them, or -inf", loose=True
+)
+HIDDEN_FINITE = Assumption("values that a mask hides from a query row entirely are finite", loose=True)
+SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
+FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)
+
+__all__ = [
+    "FINITE", "HEADS", "HIDDEN_FINITE", "MASK_FITS", "ROWS_VISIBLE", "SAME_BATCH", "SCORES_FINITE", "SMALL_SCORES",
+    "Assumption",
+]  # fmt: skip
