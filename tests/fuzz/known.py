@@ -8,6 +8,5 @@ KNOWN = frozenset({
     "guards",  # where(isnan(p), 0, p) is dropped, though NaN and overflow go through it
     "function outputs",  # local functions with outputs left out, or that return an input
     "ai.onnx",  # the default domain spelled out in opset_import
-    "second pass",  # is not always a fixed point
     "one value twice",  # listed twice among the outputs, or among inputs and outputs with two shapes
 })  # fmt: skip
