@@ -114,7 +114,7 @@ def _step(
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
     expand=dict(guard=(0, 2)),
-    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5}, {**_STEP, **_HIDDEN, "p": 1}],
+    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5, "p": 1}, {**_STEP, **_HIDDEN}],
     refuse=_refuses(_STEP, _SMALL),
 )  # fmt: skip
 def gqa_decode(
@@ -132,7 +132,7 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
     expand=dict(guard=(0, 2)),
-    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5}, {**_PLAIN, **_HIDDEN, "p": 1}],
+    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5, "p": 1}, {**_PLAIN, **_HIDDEN}],
     refuse=_refuses(_PLAIN, _SMALLER),
 )  # fmt: skip
 def gqa_decode_plain(
