@@ -147,7 +147,7 @@ class _Run:
         self.report = Report()
         self.explainers: list[Explainer] = []
         self.inputs: list[ir.Value] = []  # all that the model lists, constants included
-        self._computed = False  # whether the result holds constants that were nodes
+        self._beyond = False  # whether the result holds terms that no rule has seen
         self._settled = True  # whether all sizes of the model are known
         self._changed = False
         self._costs: dict[ir.Graph, int] = {}
@@ -197,7 +197,7 @@ class _Run:
             again = self._pass(model, first=True)
             # A body may learn from its optimised surroundings, rules from a constant what they cannot from the nodes
             # it was computed from, and sizes that one graph leaves open are known in another.
-            more = len(list(model.graphs())) > 1 or self._computed or not self._settled
+            more = len(list(model.graphs())) > 1 or self._beyond or not self._settled
             for _ in range(_PASSES if more else 0):
                 again = again and self._pass(model, first=False)
         except LimitReached as reached:
@@ -323,7 +323,7 @@ class _Run:
             return False
         self._costs[graph] = printed.cost - (RAISE if wanted > opset else 0)
         with self.timed("write"):
-            self._computed |= pricer.computed(choice)
+            self._beyond |= pricer.beyond(choice)
             written = writer.write()
             if wanted > opset:
                 model.graph.opset_imports[DEFAULT] = report.opset = wanted

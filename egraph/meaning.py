@@ -72,9 +72,15 @@ def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
                 return True
             if MASK_FITS in assumes and widens(q, k, m):
                 return True
-            if ROWS_VISIBLE in assumes and m is not None and hides(m, lowest(m)).any():
+            if ROWS_VISIBLE in assumes and m is not None and _undefined(v, m, evaluate(t.args[-1], env)):
                 return True
     return False
+
+
+def _undefined(v: np.ndarray, m: np.ndarray, guard: int) -> bool:
+    """Whether the mask m hides a row entirely, and that need not be the 0 that a guard makes of it."""
+    hidden, by_infinity = hides(m, lowest(m)), hides(m)
+    return bool(hidden.any()) and not (guard == 2 and (hidden == by_infinity).all() and np.isfinite(v).all())
 
 
 def largest(e: Expr, env: Env) -> float:

@@ -152,9 +152,9 @@ class Pricer:
                 waiting += [self._folding.rows[c] for c in r.children if c not in choice and c in self._folding.rows]
         return {c: found[c] for c in (*(c for c in choice if c in found), *sorted(found.keys() - choice.keys()))}
 
-    def computed(self, choice: Mapping[int, Row]) -> bool:
-        """Whether a choice of printed rows holds a constant that the e-graph does not."""
-        return any(r.op == "Const" and r in self._behind for r in choice.values())
+    def beyond(self, choice: Mapping[int, Row]) -> bool:
+        """Whether a choice of printed rows holds some that no rule has seen: constants, parts of shapes."""
+        return any(r in self._behind for r in choice.values())
 
     def _whole(self, r: Row) -> bool:
         return bool(r.attrs == (-self.frozen.rank.get(r.children[0], 0), 0))

@@ -9,6 +9,7 @@ alone.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..egraph.assumption import MASK_FITS, ROWS_VISIBLE, SAME_BATCH
@@ -26,7 +27,6 @@ from ..egraph.lang import (
     dtype,
     eq,
     ints,
-    le,
     mask_exact,
     num,
     real,
@@ -43,7 +43,7 @@ from ..egraph.lang import (
     unsqueeze,
 )
 from ..egraph.term import Expr
-from .attention import BEHIND, sdpa
+from .attention import sdpa
 from .attention_targets import scale_fits
 from .rope_targets import expanded, rows
 
@@ -57,7 +57,7 @@ def _cache(x: Tensor, c: Tensor, total: Tensor) -> Tensor:
 
 _STEP: dict[str, Any] = dict(
     x="b 1 4 16", y="b 1 2 16", v="b 1 2 16", a="b 2 3 16", z="b 2 3 16", c="b 1 8", d="b 1 8", w="16", u="16",
-    m="b 1 1 4", e=1e-6, s=0.25, cap=0.0, g=0, p=0,
+    m="b 1 1 4", e=1e-6, s=0.25, cap=0.0, p=0,
 )  # fmt: skip
 _GROWN = {name: _STEP[name].replace("b", "2").replace(" 3 ", " t ").replace("1 4", "1 t+1") for name in "azm"}
 _FIXED = {name: _STEP[name].replace("b", "2") for name in "xyvcd"}
@@ -71,15 +71,15 @@ _HIDDEN = dict(m="hiding b 1 1 4")
 
 
 def _refuses(sample: dict[str, Any], small: dict[str, Any]) -> list[dict[str, Any]]:
-    """More than one position, heads of 8 channels or of two sizes, other batches, masks and scales, a guard."""
-    other: list[dict[str, Any]] = [dict(v="b 1 2 32", z="b 2 3 32"), dict(s=1e-40), dict(s=1e35), dict(g=1)]
+    """More than one position, heads of 8 channels or of two sizes, other batches, masks and scales."""
+    other: list[dict[str, Any]] = [dict(v="b 1 2 32", z="b 2 3 32"), dict(s=1e-40), dict(s=1e35)]
     other += [dict(m=m) for m in ("b 1 3 4", "b 1 1 1", "1 1 4", "b 1 1 4:bool")]
     return [{**sample, **change} for change in (_LONG, small, *_UNEQUAL, *other)]
 
 
 def _step(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    g: Int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
+    guard: int, p: Int, weights: tuple[Tensor, Tensor] | None, e: Float,
 ) -> Sides:  # fmt: skip
     """One position: x, y and v are [B,1,N or KV,H], a and z the past; weights are those of the norms of q and k."""
     n, k, h, to = (Int("var", (name,)) for name in ("n", "k", "h", "to"))
@@ -99,26 +99,30 @@ def _step(
         eq(dim(x, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(y, -2), num(k)),
         eq(dim(x, -1), num(2 * h)), eq(dim(v, -1), num(2 * h)), eq(h % 8, Int("lit", (0,))),
         mask_exact(m, query, keys), same_batch(query, keys), same_batch(query, values),
-        eq(dtype(x), to), eq(dtype(m), to), *scale_fits(s), le(g, 0),
+        eq(dtype(x), to), eq(dtype(m), to), *scale_fits(s),
         supported(op, x), size_known(dim(keys, -2)), size_known(dim(x, -4)),
     ]  # fmt: skip
     states: list[tuple[Expr, Expr]] = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
     states += [(dim(split, -4), dim(x, -4)), (dim(split, -3), num(1))]
-    lhs = sdpa(query, keys, values, m, s, cap, g)
-    return Sides(lhs, transpose(split, SWAP), when=when, states=states)
+    zero, never = (call("FConst", real(value), to) for value in (0.0, -math.inf))
+    hidden = call("Equal", tensor("ReduceMax", m, (-1,), 1), never)
+    heads = transpose(split, SWAP)
+    lhs = sdpa(query, keys, values, m, s, cap, guard)
+    return Sides(lhs, call("Where", hidden, zero, heads) if guard else heads, when=when, states=states)
 
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5}, {**_STEP, **_HIDDEN, "g": BEHIND, "p": 1}],
+    expand=dict(guard=(0, 2)),
+    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5, "p": 1}, {**_STEP, **_HIDDEN}],
     refuse=_refuses(_STEP, _SMALL),
 )  # fmt: skip
 def gqa_decode(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, w: Tensor, u: Tensor, m: Tensor,
-    e: Float, s: Float, cap: Float, g: Int, p: Int,
+    e: Float, s: Float, cap: Float, p: Int, guard: int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(rms(x)), cat(past, rope(rms(y))), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, g, p, (w, u), e)
+    return _step(x, y, v, a, z, c, d, m, s, cap, guard, p, (w, u), e)
 
 
 _PLAIN = {name: text for name, text in _STEP.items() if name not in ("w", "u", "e")}
@@ -127,12 +131,13 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5}, {**_PLAIN, **_HIDDEN, "g": BEHIND, "p": 1}],
+    expand=dict(guard=(0, 2)),
+    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5, "p": 1}, {**_PLAIN, **_HIDDEN}],
     refuse=_refuses(_PLAIN, _SMALLER),
 )  # fmt: skip
 def gqa_decode_plain(
     x: Tensor, y: Tensor, v: Tensor, a: Tensor, z: Tensor, c: Tensor, d: Tensor, m: Tensor, s: Float, cap: Float,
-    g: Int, p: Int,
+    p: Int, guard: int,
 ) -> Sides:  # fmt: skip
     """sdpa(rope(x), cat(past, rope(y)), cat(past, v)) = GroupQueryAttention(x, y, v, past), one position"""
-    return _step(x, y, v, a, z, c, d, m, s, cap, g, p, None, real(0.0))
+    return _step(x, y, v, a, z, c, d, m, s, cap, guard, p, None, real(0.0))

@@ -128,7 +128,7 @@ def test_a_guard_behind_an_operator_of_an_older_runtime(case: str) -> None:
     """Of opsets below 23 only, a runtime has MultiHeadAttention alone."""
     cpu = target("cpu")
     older = type(cpu)(cpu.name, cpu.provider, 20, cpu.ops)
-    result = saturate_and_extract(model(17, True, "float32"), target=older, strict=True)
+    result = saturate_and_extract(model(17, True, "float32"), target=older)
     assert result.report.counts() == {"MultiHeadAttention": 1}
     assert isinstance(result.model, onnx.ModelProto)
     given = feeds(case, True, "float32")
