@@ -112,7 +112,10 @@ def _sound(op: str, args: list[Any]) -> bool:
         if target.kind not in "iu" or x.dtype.kind == "b":
             return True
         limits = np.iinfo(target)
-        return bool(np.isfinite(x).all() and (x >= limits.min).all() and (x <= limits.max).all())
+        if x.dtype.kind == "f":  # to which the largest integer may be rounded up, or be infinite
+            wide = x.astype(np.float64)
+            return bool(((wide >= limits.min) & (wide < limits.max + 1)).all())
+        return bool((x >= limits.min).all() and (x <= limits.max).all())
     return True
 
 
