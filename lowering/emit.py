@@ -190,6 +190,12 @@ def _table() -> Mapping[str, Emitter]:
 #: term -> emitter. Leaves (Input, Const, Absent), lists and verbatim nodes are printed by the writer itself.
 EMITTERS: Mapping[str, Emitter] = _table()
 
+#: Operators of a file that are printed from one term of another name.
+PRINTED: Mapping[str, str] = MappingProxyType({
+    "Slice": "SliceC", "RMSNormalization": "RMSNorm", "SimplifiedLayerNormalization": "RMSNorm",
+    "LayerNormalization": "LayerNorm",
+})  # fmt: skip
+
 #: Fused operators by the name they get in a file, for reports.
 FUSED: Mapping[str, str] = MappingProxyType({
     "RMSNorm": "RMSNormalization", "LayerNorm": "LayerNormalization", "Gelu": "Gelu", "FastGelu": "FastGelu",

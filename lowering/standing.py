@@ -6,20 +6,13 @@ written costs what was predicted for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import onnx_ir as ir
 
 from ..egraph.ops import OPS
+from .emit import PRINTED
 from .price import Pricer
-
-#: Operators that are printed from terms of another name.
-_TERMS: Mapping[str, str] = MappingProxyType({
-    "Slice": "SliceC", "RMSNormalization": "RMSNorm", "SimplifiedLayerNormalization": "RMSNorm",
-    "LayerNormalization": "LayerNorm",
-})  # fmt: skip
 
 
 def standing(graph: ir.Graph, pricer: Pricer) -> tuple[int, int]:
@@ -38,6 +31,6 @@ def _cost(node: ir.Node, pricer: Pricer) -> int:
 def _one(node: ir.Node, spelling: tuple[Any, ...]) -> bool:
     """Whether the spelling is one term, printed as the operator that the node is."""
     name, *operands = spelling
-    if name == "Op" or (name in OPS and (OPS[name].marker or name not in (node.op_type, _TERMS.get(node.op_type)))):
+    if name == "Op" or (name in OPS and (OPS[name].marker or name not in (node.op_type, PRINTED.get(node.op_type)))):
         return False
     return not any(isinstance(v, tuple) and v and isinstance(v[0], str) and v[0] != "Ints" for v in operands)
