@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from .egraph.budget import Limits
-from .egraph.cost import CostModel, NodeCount, Roofline
 from .egraph.errors import EGraphError
 from .egraph.rule import Rule
+from .egraph.targets import CostModel, NodeCount, Roofline
 from .optimize import saturate_and_extract
 from .report import Report
 from .result import Result

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .egraph.budget import Limits
-from .egraph.errors import EGraphError, ModelError
+from .egraph.errors import EGraphError, ModelError, one_line
 from .egraph.explain import Derivation
 from .lowering.save import destination, identity
 from .report import Report
@@ -166,11 +166,11 @@ def optimize(
         progress(f"writing {output}")
         result.save(output, report=report)
     if result.report.verified is False:
-        typer.echo(f"warning: {result.report.verification}", err=True)
+        typer.echo(one_line(f"warning: {result.report.verification}"), err=True)
     if not quiet:
         typer.echo(result.report.text())
         typer.echo("what was not fused, and why: onnx-egraph explain")
-        typer.echo(f"wrote {output}")
+        typer.echo(one_line(f"wrote {output}"))
 
 
 @app.command()
@@ -210,7 +210,7 @@ def explain(
         progress("replaying the rules")
         lines = list(explanation(result.report, found, node, result.explain))
     for line in lines:
-        typer.echo(line)
+        typer.echo(one_line(line))
 
 
 @app.command()
@@ -246,7 +246,7 @@ def parse_dims(options: list[str] | None) -> dict[str, int | list[int]] | None:
             )
         if name in dims:
             raise typer.BadParameter(
-                f"{name!r} is given twice; write {name}=1,2 for two sizes", param_hint="--dim"
+                one_line(f"{name!r} is given twice; write {name}=1,2 for two sizes"), param_hint="--dim"
             )
         dims[name] = values[0] if len(values) == 1 else values
     return dims
@@ -291,7 +291,7 @@ def refuse_overwrite(option: str, path: Path, *others: Path) -> None:
     """Raises typer.BadParameter if `path` is one of `others`, through whatever link."""
     for other in others:
         if identity(path) == identity(other):
-            raise typer.BadParameter(f"{path} would overwrite {other}", param_hint=option)
+            raise typer.BadParameter(one_line(f"{path} would overwrite {other}"), param_hint=option)
 
 
 @contextlib.contextmanager
@@ -300,7 +300,7 @@ def known_errors() -> Iterator[None]:
     try:
         yield
     except EGraphError as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
 
 
@@ -314,7 +314,7 @@ def progress_on_stderr(quiet: bool) -> Iterator[Callable[[str], None]]:
     if console.is_terminal:
         with console.status("starting") as status:
             # Text, because a name in brackets would be read as markup.
-            yield lambda stage: status.update(Text(stage))
+            yield lambda stage: status.update(Text(one_line(stage)))
         return
     start = time.monotonic()
-    yield lambda stage: typer.echo(f"{time.monotonic() - start:7.2f} s  {stage}", err=True)
+    yield lambda stage: typer.echo(f"{time.monotonic() - start:7.2f} s  {one_line(stage)}", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from .lowering.emit import FUSED
+from .egraph.terms import FUSED, OPS
 from .lowering.explain import Explainer
 from .lowering.writer import Written
 from .report import Fused, Report
@@ -32,5 +32,6 @@ def enter(report: Report, explainer: Explainer, written: Written, declared: Coll
             explainer.nodes[n.name or ""] = c
             graph = explainer.reading.graph.name or ""
             spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
-            report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
+            title = OPS[r.op].title if r.op in FUSED else n.op_type
+            report.fused.append(Fused(n.name or "", title, graph, by, spelled))
     report.assumptions = sorted(assumed)

@@ -14,14 +14,14 @@ from itertools import chain
 import onnx_ir as ir
 
 from .egraph.budget import Budget, LimitReached, Limits
-from .egraph.cost import CostModel, Roofline
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.extract import extract
 from .egraph.pace import SLACK
 from .egraph.rule import Rule, select
 from .egraph.saturate import Engine, Frozen, Row
-from .egraph.target import Target
-from .egraph.target import target as find_target
+from .egraph.targets import CostModel, Roofline, Target
+from .egraph.targets import target as find_target
+from .egraph.terms import CLASSES, SILENT
 from .fusions import enter
 from .lowering.declared import by_kind
 from .lowering.domains import DEFAULT
@@ -57,8 +57,6 @@ _REST = 0.8
 _GIVEN = 1.3
 #: The part of the time limit that a verification is left.
 _VERIFIED = 0.5
-#: Terms that are printed as no node.
-_QUIET = frozenset({"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"})
 
 
 def saturate_and_extract(
@@ -79,14 +77,14 @@ def saturate_and_extract(
 
     model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied
     nor loaded when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules
-    to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
-    reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: what the call may take;
-    at a limit the best graph so far is returned, or the model as it came, and `report.stop` says which limit it was
-    and where. Only reading the model is never cut short. strict: keep the values of fully masked rows, and what NaN and
-    infinities come to, too: rules that assume there are none are left out. verify: run both models and raise
-    VerificationError, naming the rule, if they differ; `report.verification` says what was compared. custom_ops:
-    libraries of operators for onnxruntime to load when it verifies; those that rules declare are computed by their
-    numpy meaning.
+    to leave out. cost: prices operators (default: a `Roofline` of the target's prices). target: "cpu", "cuda"
+    or a Target. dims: reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: what the
+    call may take; at a limit the best graph so far is returned, or the model as it came, and `report.stop` says
+    which limit it was and where. Only reading the model is never cut short. strict: keep the values of fully masked
+    rows, and what NaN and infinities come to, too: rules that assume there are none are left out. verify: run both
+    models and raise VerificationError, naming the rule, if they differ; `report.verification` says what was
+    compared. custom_ops: libraries of operators for onnxruntime to load when it verifies; those that rules declare
+    are computed by their numpy meaning.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
@@ -104,10 +102,9 @@ def saturate_and_extract(
     budget = Budget(limits or Limits())
     off = (disable,) if isinstance(disable, str) else disable
     given = [*(ALL if rules is None else rules)]
-    run = _Run(
-        select(given, off), cost or Roofline(),
-        find_target(target) if isinstance(target, str) else target, dims, budget, tell, strict,
-    )  # fmt: skip
+    where = find_target(target) if isinstance(target, str) else target
+    run = _Run(select(given, off), cost or Roofline(where.prices), where, dims, budget, tell, strict)
+    run.report.predicts = where.prices.what if cost is None else "cost"
     libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else custom_ops
     runtime = Runtime(by_kind(op for r in given for op in r.terms()), [os.fspath(each) for each in libraries], budget)
     if verify:
@@ -144,7 +141,7 @@ class _Run:
         self.rules = [r for r in rules if not (strict and r.loose)]
         self.declared = {op for r in self.rules for op in r.terms()}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
-        self.operators |= {(domain, name) for op in self.declared for domain, _, name in (op.onnx.rpartition("::"),)}
+        self.operators |= {(form.domain, form.kind) for op in self.declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
         self.strict = strict
         self.report = Report()
@@ -307,7 +304,7 @@ class _Run:
             stands = Bill(*standing(graph, pricer))
             printed = Bill(
                 found.cost + sum(pricer.cost_of_copy(c) if r is None else pricer.cost(r) for c, r in copies),
-                sum(r.op not in _QUIET for r in choice.values()) + len(copies),
+                sum(r.op not in SILENT for r in choice.values()) + len(copies),
             )  # fmt: skip
         if first:
             report.cost_before += stands.cost
@@ -386,10 +383,10 @@ def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:
         op = terms.ops[name]
         for out, *args in rows:
             pairs = list(zip(op.sorts, args, strict=True))
-            children = tuple(frozen.cell(s, a) for s, a in pairs if s in ("T", "TL", "Nd"))
+            children = tuple(frozen.cell(s, a) for s, a in pairs if s in CLASSES)
             attrs = tuple(
                 vectors[a] if s == "IV" else float(a) if s == "f64" else a
-                for s, a in pairs if s not in ("T", "TL", "Nd")
+                for s, a in pairs if s not in CLASSES
             )  # fmt: skip
             yield Row(frozen.cell(op.out, out), name, children, attrs)
 

@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .egraph.errors import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class Fused:
@@ -34,6 +36,7 @@ class Report:
     nodes_after: int = 0
     cost_before: int = 0
     cost_after: int = 0
+    predicts: str = "CPU time"  # what the costs are
     gap: float = 0.0
     extraction: str = ""
     egraph: dict[str, int] = field(default_factory=lambda: {"tuples": 0, "classes": 0, "nodes": 0, "iterations": 0})
@@ -72,7 +75,8 @@ class Report:
         lines += [f"needs: {n}" for n in self.needs]
         if self.cost_before:
             saved = 1 - self.cost_after / self.cost_before
-            lines.append(f"predicted CPU time: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
+            costs = f"{_us(self.cost_before)} -> {_us(self.cost_after)}"
+            lines.append(f"predicted {self.predicts}: {costs} ({saved:.0%} less)")
         e, ended = self.egraph, "saturated" if self.stop == "saturated" else "stopped"
         lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
                      f" {ended} after {e['iterations']} iterations")  # fmt: skip
@@ -83,7 +87,7 @@ class Report:
             lines.append(f"verification on CPU: {self.verification}")
         if self.times:
             lines.append("CPU seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.times.items()))
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 def _us(picoseconds: int) -> str:

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from .egraph.budget import Budget, Limits
-from .egraph.errors import ModelError
+from .egraph.errors import ModelError, one_line
 from .egraph.explain import Derivation
 from .lowering.explain import Explainer
 from .lowering.load import Loaded, Original
@@ -87,7 +87,7 @@ class Result:
             for graph, explainer in last.items():
                 if progress is not None:
                     progress(f"looking for near misses in {graph.name or 'the graph'}")
-                self.report.missed += explainer.misses(budget)
+                self.report.missed += map(one_line, explainer.misses(budget))
         return self.report.missed
 
 

@@ -27,9 +27,11 @@ ROWS_VISIBLE = Assumption(
 SCORES_FINITE = Assumption(
     "the scores of an attention are finite, and so is what a mask adds to them, or -inf", loose=True
 )
+HIDDEN_FINITE = Assumption("values that a mask hides from a query row entirely are finite", loose=True)
 SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
 FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)
 
 __all__ = [
-    "FINITE", "HEADS", "MASK_FITS", "ROWS_VISIBLE", "SAME_BATCH", "SCORES_FINITE", "SMALL_SCORES", "Assumption",
+    "FINITE", "HEADS", "HIDDEN_FINITE", "MASK_FITS", "ROWS_VISIBLE", "SAME_BATCH", "SCORES_FINITE", "SMALL_SCORES",
+    "Assumption",
 ]  # fmt: skip

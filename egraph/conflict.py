@@ -17,7 +17,8 @@ from .errors import Contradiction, UnsoundMerge
 from .graph import TermGraph
 from .notation import Notation
 from .rule import STAGES, Rule
-from .target import Target
+from .targets import Target
+from .terms import LEAVES
 
 if TYPE_CHECKING:
     from .saturate import Frozen
@@ -143,7 +144,7 @@ def _differences(frozen: Frozen, a: int, b: int) -> list[tuple[str, str, str]]:
 
 def _letters(graph: TermGraph, frozen: Frozen) -> dict[int, str]:
     """x1, x2, ... for the inputs and constants, in the order of their numbers."""
-    leaves = sorted({r[0] for name in ("Input", "Const") for r in graph.rows.get(name, ())})
+    leaves = sorted({r[0] for name in sorted(LEAVES) for r in graph.rows.get(name, ())})
     letters: dict[int, str] = {}
     for i, term in enumerate(leaves):
         letters.setdefault(frozen.values[term], f"x{i}")

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .budget import Budget, LimitReached, Limits
-from .errors import UnsoundMerge
+from .errors import UnsoundMerge, one_line
 from .evaluate import Evaluation, Inputs
 from .graph import TermGraph
 from .instance import instance
 from .notation import Notation
-from .ops import DIM, INTS, LIST, NODE, TENSOR, Op
 from .region import Region, Regions
 from .rule import Rule
 from .saturate import Engine, Frozen, Row
-from .target import Target
+from .targets import Target
+from .terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
 from .view import View
 
 #: A proof that takes more rounds over its rules than this is given up.
@@ -92,7 +92,7 @@ class Derivation:
             lines.append(f"  = {self.result}, but not by these rules alone: {', '.join(self.tried) or 'none matched'}")
         if self.where:
             lines.append(f"  where {', '.join(f'{letter} is {value}' for letter, value in self.where)}")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def problem(regions: Regions, region: Region) -> Problem:
     leaves = (cone.cut | missing) - set(cone.terms) - moved
     for term in sorted(leaves):
         name, args = regions.spelled(term)[0] if regions.spelled(term) else ("Input", (-1,))
-        if name in ("Const", "Ints", "Int0", "FConst", "Absent"):
+        if name in CONSTANTS:
             small.rows[name].append((term, *args))
         small.rows["Input"].append((term, _SHARED + frozen.values[term]))
     for cls in held:  # computed beside the cone, and a leaf all the same
@@ -258,7 +258,7 @@ def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
     for cls, row in region.rows.items():
         children, attrs, texts = iter(row.children), iter(row.attrs), list[str]()
         for _, sort in known[row.op].operands:
-            if sort in (TENSOR, LIST, NODE):
+            if sort in CLASSES:
                 texts.append(operand(next(children)))
             elif sort == INTS:
                 values = next(attrs)
@@ -409,8 +409,8 @@ def _letters(posed: Problem) -> dict[int, str]:
     alphabet = [*"xyzuvwabcdefgh", *(f"x{i}" for i in range(1, 500))]
     inner = {r[0] for rows in posed.graph.rows.values() for r in rows}
     used = [t for t in dict.fromkeys([*posed.leaves.values(), *sorted(inner)])]
-    leaves = {r[0] for name in ("Input", "Const") for r in posed.graph.rows.get(name, ())}
-    written = {r[0] for name in ("Ints", "Int0", "FConst", "Absent") for r in posed.graph.rows.get(name, ())}
+    leaves = {r[0] for name in sorted(LEAVES) for r in posed.graph.rows.get(name, ())}
+    written = {r[0] for name in sorted(NUMBERS | {"Absent"}) for r in posed.graph.rows.get(name, ())}
     return dict(
         zip(
             (t for t in used if t in leaves and t not in written and t != posed.start), alphabet, strict=False

@@ -14,15 +14,14 @@ from typing import Any
 
 from .budget import Budget, Limits
 from .dtypes import NAMES
-from .ops import FLOAT, INT, OPS, TENSOR, Op
 from .rule import Guard, Rule, Sides, flatten, named
 from .saturate import Engine, Frozen
-from .view import LAYOUT
+from .terms import FLOAT, INT, LAYOUT, OPS, TENSOR, Op
 
 #: Stages whose rules make fused operators.
 FUSING = ("fuse", "target")
 #: Markers that many graphs hold without any fused operator in sight.
-_COMMON = frozenset({"Wide", "RSqrt", "DimT", "Scores", "RepeatKV", "Cell", "Stack"})
+_COMMON = frozenset(op.name for op in OPS.values() if op.common)
 #: Terms between a marker and what is fused from it, at most.
 _LAYOUTS = 3
 _DOING = "looking for near misses"

@@ -13,6 +13,7 @@ binds:
     "ids= 1 2 3"     the constant int64 vector 1, 2, 3
     "causal 3 3"     a constant mask that hides all columns after the row's own
     "hiding b 1 s t" a mask whose first row is -inf throughout
+    "lowest b 1 s t" a mask whose first row is the lowest number throughout
     "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
     "absent"         no tensor at all, where an operator may go without one
 
@@ -34,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import RuleError
-from .ops import LIST, TENSOR
+from .terms import LIST, TENSOR
 
 
 class Token(NamedTuple):
@@ -47,7 +48,7 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding")
+_KINDS = ("positive", "ints", "ids=", "ids", "doubled0", "doubled1", "doubled2", "causal", "hiding", "lowest")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 #: A float64 whose square is infinite.
 _HUGE = 1e200
@@ -226,8 +227,8 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         half = x[..., : shape[-1] // 2]
         first = -half if spec.kind == "doubled2" else half
         x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([first, half], axis=-1)
-    elif spec.kind == "hiding":
-        x[..., :1, :] = -np.inf
+    elif spec.kind in ("hiding", "lowest"):
+        x[..., :1, :] = -np.inf if spec.kind == "hiding" else np.finfo(dtype).min
     elif special and spec.kind in ("normal", "positive"):
         x, tiny = x.astype(dtype), float(np.finfo(dtype).smallest_subnormal)
         if special == "all":

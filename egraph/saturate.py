@@ -13,10 +13,10 @@ from .dtypes import NAMES
 from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
 from .graph import TRUTHS, TermGraph
-from .ops import Op
 from .pace import Pace
 from .rule import STAGES, VECTOR, Rule
-from .target import MS, Target
+from .targets import MS, Target
+from .terms import CLASSES, Op
 
 #: Seconds that importing egglog takes, about.
 _IMPORT = 0.2
@@ -229,11 +229,11 @@ def _legal(op: Op, target: Target | None) -> list[tuple[str, int]]:
 
     A domain of the caller's own is unknown to any target, and who declares an operator knows that it runs.
     """
-    domain, _, kind = op.onnx.rpartition("::")
+    domain, kind = op.forms[-1].domain, op.forms[-1].kind
     known = {
         code for code, name in NAMES.items() if target is not None and target.supports(domain, kind, name)
     }
-    foreign = domain not in ("", "ai.onnx", MS)
+    foreign = domain not in ("", MS)
     return [] if op.marker else [(op.name, code) for code in sorted(known or (NAMES if foreign else ()))]
 
 
@@ -270,7 +270,7 @@ class Frozen:
         }  # fmt: skip
         skip = {"V", "VL", "VN", "spread", "dim", "elem", "iv", "DNum", "DSym"}
         for name, f in functions.items():
-            if f.output_sort not in ("T", "TL", "Nd") or name in skip:
+            if f.output_sort not in CLASSES or name in skip:
                 continue
             sorts = f.input_sorts
             for r in f.rows:
@@ -278,7 +278,7 @@ class Frozen:
                     continue
                 children, attrs = [], []
                 for s, v in zip(sorts, r.inputs, strict=True):
-                    if s in ("T", "TL", "Nd"):
+                    if s in CLASSES:
                         children.append(number(s, v))
                     elif s != "Dim":
                         attrs.append(read[s](v))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..egraph.ops import FLOAT, INT, INTS, TENSOR, Op
+from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
 from .domains import plain
 
 Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
@@ -24,7 +24,7 @@ def kind_of(domain: str, op: str) -> Kind:
 
 def by_kind(declared: Iterable[Op]) -> dict[Kind, Op]:
     """The declared operators by how files spell them."""
-    return {kind_of(*op.onnx.rpartition("::")[::2]): op for op in declared}
+    return {(form.domain, form.kind): op for op in declared for form in op.forms}
 
 
 def arguments(node: ir.Node, op: Op) -> list[Any] | None:

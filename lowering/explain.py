@@ -16,9 +16,8 @@ from ..egraph.nearmiss import near_misses, stopped
 from ..egraph.region import Regions
 from ..egraph.rule import Rule
 from ..egraph.saturate import Engine, Frozen, Row
-from ..egraph.target import Target
-from ..egraph.view import LAYOUT
-from .emit import FUSED
+from ..egraph.targets import Target
+from ..egraph.terms import FUSED, LAYOUT, OPS
 from .reader import Reading
 from .shapes import Shapes
 from .tensors import elements
@@ -155,7 +154,8 @@ class Explainer:
         if not saturation.complete:
             lines[f"saturation stopped early ({saturation.stop}): with more, more may be fused"] = None
         dear = {
-            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live - inside
+            r.cls: OPS[r.op].title for r in frozen.rows
+            if r.op in FUSED and r not in self.old and r.cls in live - inside
         }
         for cls, op in sorted(dear.items()):
             lines[f"{nodes.get(cls, '?')}: {op} would be equal, but the graph costs less without it"] = None
@@ -163,7 +163,7 @@ class Explainer:
         inner = self._inner(frozen) - live
         missed = near_misses(engine, frozen, live, inner, complete=saturation.complete, budget=budget)
         for miss in missed:
-            made = FUSED.get(miss.makes, miss.makes)
+            made = OPS[miss.makes].title if miss.makes in FUSED else miss.makes
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
         for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
             lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None

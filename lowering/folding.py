@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from ..egraph.dtypes import CODES, INT64, NAMES
 from ..egraph.meaning import IllFormed, apply
-from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
+from ..egraph.terms import CLASSES, TENSOR, Op
 from .reader import Payloads
 
 #: Bytes of the largest constant that is computed, and of those it is computed from.
@@ -70,7 +70,7 @@ class Folding:
     def _computed(self, r: Row) -> Any:
         children, attrs, args = iter(r.children), iter(r.attrs), list[Any]()
         for sort in self.ops[r.op].sorts:
-            args.append(self.values[next(children)] if sort in (TENSOR, LIST, NODE) else next(attrs))
+            args.append(self.values[next(children)] if sort in CLASSES else next(attrs))
         if not _sound(r.op, args):
             return None
         try:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
 from onnx_ir.passes.common import TopologicalSortPass
 
-from ..egraph.errors import ModelError
+from ..egraph.errors import ModelError, one_line
 from . import wellformed
 from .domains import DEFAULT, keep_order, unify
 from .functions import Kind, inline
@@ -124,7 +124,7 @@ def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelError as error:
         path = os.fspath(source)
-        raise error if path in str(error) else ModelError(f"{path}: {error}") from error
+        raise error if one_line(path) in str(error) else ModelError(f"{path}: {error}") from error
 
 
 def _prepared(

@@ -10,22 +10,23 @@ from typing import Any
 import onnx_ir as ir
 
 from ..egraph.budget import Budget
-from ..egraph.cost import ABSENT, CostModel, Tensor, Work
 from ..egraph.dtypes import INT64, NAMES
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extract import ENode
-from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
-from .emit import ALWAYS, NEEDS_OPSET, PART_OF_SHAPE
+from ..egraph.targets import ABSENT, CostModel, Tensor, Work
+from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
+from .domains import DEFAULT
+from .emit import PART_OF_SHAPE
 from .folding import Folding
 from .reader import Reading
 from .shapes import Shapes
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
-_CONSTANT = {"Const", "FConst", "Ints", "Int0", "Absent", "Nil"}
-_LEAVES = {"Input", "Cons", "Out", *_CONSTANT}
-_OPAQUE = ("Op1", "OpN")
+#: What is known when the model is loaded, whatever else is.
+_CONSTANT = CONSTANTS | {"Nil"}
+_OPAQUE = names("opaque")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,8 @@ class Pricer:
         return nodes, rows
 
     def needs(self, r: Row) -> int:
-        """The opset in which there is a node for the row, 0 for any."""
-        return NEEDS_OPSET.get(r.op, 0) if r.op != "Shape" or self._whole(r) else PART_OF_SHAPE
+        """The oldest opset in which there is a node for the row."""
+        return self.ops[r.op].oldest if r.op != "Shape" or self._whole(r) else PART_OF_SHAPE
 
     def proven(self, choice: Mapping[int, Row]) -> dict[int, Row]:
         """The rows of the e-graph that a choice of printed ones stands for."""
@@ -177,7 +178,7 @@ class Pricer:
 
     def cost(self, r: Row) -> int:
         """The price of a row. Raises CostError for one that is no number."""
-        if r.op in _LEAVES:
+        if r.op in SILENT:
             return 0
         name, attrs = self._title(r)
         ins, folded = self._operands(r), self._folds(r)
@@ -203,8 +204,8 @@ class Pricer:
         """The price of a node that is read as this one term."""
         op = self.ops[spelling[0]]
         operands = list(zip((n for n, _ in op.operands), op.sorts, spelling[1:], strict=True))
-        attrs = {n: a for n, s, a in operands if s not in (TENSOR, LIST, NODE)}
-        ins = [v for _, s, a in operands if s in (TENSOR, LIST, NODE) for v in (a if s == LIST else [a])]
+        attrs = {n: a for n, s, a in operands if s not in CLASSES}
+        ins = [v for _, s, a in operands if s in CLASSES for v in (a if s == LIST else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
         return self._total(lambda k: Work(
             op.name, tuple(self._operand(v, k) for v in ins),
@@ -215,7 +216,12 @@ class Pricer:
         total = 0
         for k, p in enumerate(self.points):
             priced = work(k)
-            cost = self.model.cost(priced)
+            try:
+                cost = self.model.cost(priced)
+            except CostError:
+                raise
+            except Exception as error:  # a caller's code may raise anything
+                raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
             if not isinstance(cost, Integral) or cost < 0:
                 raise CostError(f"the cost model gives {priced.op} the cost {cost!r}; picoseconds are an int from 0 up")
             total += int(cost) * p.weight
@@ -226,12 +232,12 @@ class Pricer:
         if r.op in _OPAQUE:
             node = self.reading.payloads.nodes[r.attrs[0]]
             return _title(node), _attributes(node)
-        names = (n for n, s in self.ops[r.op].operands if s not in (TENSOR, LIST, NODE))
-        return r.op, {**dict(zip(names, r.attrs, strict=True)), **ALWAYS.get(r.op, {})}
+        op = self.ops[r.op]
+        return r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
 
     def _operands(self, r: Row) -> list[int]:
         ins: list[int] = []
-        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in (TENSOR, LIST, NODE)), strict=True):
+        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in CLASSES), strict=True):
             ins += self._items(c) if s == LIST else [c]
         return ins
 
@@ -342,7 +348,7 @@ def _told(tensor: Tensor, const: bool) -> Tensor:
 
 
 def _title(node: ir.Node) -> str:
-    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+    return node.op_type if node.domain == DEFAULT else f"{node.domain}::{node.op_type}"
 
 
 def _attributes(node: ir.Node) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.dtypes import masking
-from ..egraph.graph import TermGraph
-from ..egraph.ops import OPS, Op
+from ..egraph.dtypes import NAMES, masking
+from ..egraph.graph import TermGraph, holds
+from ..egraph.terms import OPS, Op
 from .declared import arguments, by_kind
 from .domains import DEFAULT
 from .shapes import Shapes, graphs_of
@@ -142,7 +142,7 @@ class _Reader:
         for name, number in list(self.terms.symbols.items()):
             parts = name.split(" + ")
             if len(parts) == 2 and parts[0] in self.terms.symbols and parts[1].isdecimal():
-                self.terms.facts["dimplus"].append((number, self.terms.symbols[parts[0]], int(parts[1])))
+                self.terms.state("dimplus", number, self.terms.symbols[parts[0]], int(parts[1]))
             if len(parts) == 2 and all(p in self.terms.symbols for p in parts):
                 self.terms.facts["dimsum"].append((number, *(self.terms.symbols[p] for p in parts)))
 
@@ -194,9 +194,11 @@ class _Reader:
             kind = node.domain, node.op_type
             entry = SPELLINGS.get(kind)
             spelled = _call(node, self._declared[kind]) if kind in self._declared else None
-            if spelled is None and entry is not None and self._understood(node):
+            if spelled is None and entry is not None and self._understood(node) and not self._foreign(node.inputs):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
+            if spelled is not None and not holds(spelled):
+                spelled = None
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
             known = [opaque] if spelled is None else [spelled]
             if spelled is not None and (entry is None or entry.both or _nested(spelled)):
@@ -212,6 +214,11 @@ class _Reader:
             return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
         except onnx.defs.SchemaError:
             return False
+
+    def _foreign(self, values: Iterable[ir.Value | None]) -> bool:
+        """Whether an element type is none that terms have, such as int4; onnxruntime cannot even copy some of them."""
+        dtypes = (self.shapes.of(v).dtype for v in values if v is not None)
+        return any(dtype is not None and dtype.value not in NAMES for dtype in dtypes)
 
     def _captured(self, node: ir.Node) -> list[ir.Value]:
         """Values of this graph, or of outer ones, that the node's bodies use."""
@@ -276,7 +283,8 @@ class _Reader:
     def _node_key(self, node: ir.Node, captured: list[ir.Value]) -> Any:
         """Equal for nodes that compute the same from the same inputs; random or possibly stateful ones are unique."""
         training = node.op_type == "Dropout" or node.op_type in _RANDOM
-        if captured or training or node.domain not in _KNOWN_DOMAINS or CALL in node.meta:
+        odd = CALL in node.meta or self._foreign(node.outputs)
+        if captured or training or node.domain not in _KNOWN_DOMAINS or odd:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
@@ -341,16 +349,17 @@ class _Reader:
                 if alike and (pairs < 2 or array.all()):
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
-            rows = elements(tensor).astype(np.float32).max(axis=-1)
+            rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
         if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
             self.terms.state("always", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = elements(tensor)
-            step = int(ids[1] - ids[0])
-            if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
-                self.terms.state("irange", term, int(ids[0]), int(ids[-1]) + 1, step)
+            first, last, step = int(ids[0]), int(ids[-1]), int(ids[1]) - int(ids[0])
+            # in numpy a difference of far integers wraps around, but none between first and last
+            if first >= 0 and step > 0 and last == first + step * (len(ids) - 1) and (np.diff(ids) == step).all():
+                self.terms.state("irange", term, first, last + 1, step)
 
     def _scalar(self, array: np.ndarray, term: int) -> None:
         """Facts of a floating constant of one element."""

@@ -18,7 +18,7 @@ from onnxruntime.capi import _pybind_state
 
 from ..egraph.budget import Budget, Limits
 from ..egraph.errors import ModelError
-from ..egraph.ops import Op
+from ..egraph.terms import Op
 from .declared import Kind, arguments, call, kind_of
 from .feeds import Array, Given, Model
 from .load import inlined

@@ -10,8 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.ops import OPS
-from .emit import PRINTED
+from ..egraph.terms import OPS
 from .price import Pricer
 
 
@@ -31,6 +30,7 @@ def _cost(node: ir.Node, pricer: Pricer) -> int:
 def _one(node: ir.Node, spelling: tuple[Any, ...]) -> bool:
     """Whether the spelling is one term, printed as the operator that the node is."""
     name, *operands = spelling
-    if name == "Op" or (name in OPS and (OPS[name].marker or name not in (node.op_type, PRINTED.get(node.op_type)))):
+    forms = {(f.domain, f.kind) for f in OPS[name].forms} if name in OPS else None
+    if name == "Op" or (forms is not None and (node.domain, node.op_type) not in forms):
         return False
     return not any(isinstance(v, tuple) and v and isinstance(v[0], str) and v[0] != "Ints" for v in operands)

@@ -13,9 +13,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.ops import INTS, LIST, NODE, OPS, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
-from .emit import EMITTERS, constant, custom
+from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
+from .emit import constant, emit
 from .names import Names
 from .reader import Reading
 from .shapes import graphs_of
@@ -23,8 +23,6 @@ from .tensors import renamed
 
 #: Constants of up to this many bytes are looked up by content.
 _POOLED = 1024
-#: Terms that are printed as no node.
-_LEAVES = frozenset({"Input", "Const", "FConst", "Ints", "Int0", "Absent"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +123,7 @@ class Writer:
         if row.op == "Nil":
             return _Cell(None, None)
         ins = [list(x.items()) if isinstance(x, _Cell) else x for x in ins]
-        if row.op in ("Input", "Const"):
+        if row.op in LEAVES:
             return self._leaf(self.reading.payloads.values[row.attrs[0]])
         if row.op == "Absent":
             return None
@@ -133,12 +131,7 @@ class Writer:
             return ins[0][row.attrs[0]]
         if row.op in ("Op1", "OpN"):
             return self._verbatim(row, ins[0])
-        if row.op in EMITTERS:
-            return EMITTERS[row.op](self, ins, row.attrs)
-        op = self.extra[row.op]
-        named = [(n, s) for n, s in op.operands if s not in (TENSOR, LIST, NODE)]
-        attrs = tuple(list(a) if s == INTS else a for a, (_, s) in zip(row.attrs, named, strict=True))
-        return custom(op.onnx, [n for n, _ in named])(self, ins, attrs)
+        return emit(self.extra.get(row.op) or OPS[row.op], self, ins, row.attrs)
 
     def _leaf(self, value: ir.Value) -> ir.Value:
         """An input, a value of an outer graph, or an initializer of this one."""
@@ -298,8 +291,8 @@ class Writer:
         for term, old in zip(self.reading.terms.roots, self.graph.outputs, strict=True):
             cls = self.frozen.values[term]
             row = self.choice[cls]
-            if row.op in _LEAVES:
-                value = self.reading.payloads.values[row.attrs[0]] if row.op in ("Input", "Const") else None
+            if row.op in LEAVES | CONSTANTS:
+                value = self.reading.payloads.values[row.attrs[0]] if row.op in LEAVES else None
                 if value is old or _is_constant(old):
                     continue
             elif seen.setdefault(cls, old) is old:
@@ -309,9 +302,10 @@ class Writer:
 
     def _twice(self, row: Row, old: ir.Value) -> bool:
         """Whether a copy is computed like the first: one pass over the operands costs no more than copying."""
-        if row.op not in EMITTERS or row.op in _LEAVES or row.op == "Softmax" or _is_identity(old.producer()):
+        op = OPS.get(row.op)
+        if op is None or not op.forms or op.name == "Softmax" or _is_identity(old.producer()):
             return False
-        return OPS[row.op].shape in ("same", "broadcast")
+        return op.shape in ("same", "broadcast")
 
     def _output(self, cls: int, old: ir.Value) -> ir.Value:
         made: ir.Value = self._results[cls]

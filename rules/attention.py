@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..egraph.assumption import ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from ..egraph.assumption import HIDDEN_FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from ..egraph.dtypes import FLOAT16, FLOAT32
 from ..egraph.lang import (
     Float,
@@ -368,13 +368,26 @@ def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, 
 
 _UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
 _HIDING = dict(_UNGUARDED, m="hiding b 1 s t", c=3.0)
+_LOWEST = dict(_UNGUARDED, m="lowest b 1 s t", c=3.0)
 _HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in "qkvm"})
 
 
-@rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING])
+@rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST])
 def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
     """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m), 0 in rows that m hides: nothing else makes NaN"""
     return Sides(sdpa(q, k, v, m, s, c, 1), sdpa(q, k, v, m, s, c, 2))
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[HIDDEN_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST, _HALF],
+    refuse=[dict(_UNGUARDED, m="b 1 s t:bool")],
+)  # fmt: skip
+def guard_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int) -> Sides:
+    """sdpa(q, k, v, m), 0 in rows that m hides = where(max(m) = -inf, 0, sdpa(q, k, v, m))"""
+    zero, never = (call("FConst", real(value), to) for value in (0.0, -math.inf))
+    hidden = tensor("Equal", tensor("ReduceMax", m, (-1,), 1), never)
+    clean = tensor("Where", hidden, zero, sdpa(q, k, v, m, s, c, BEHIND))
+    return Sides(sdpa(q, k, v, m, s, c, 2), clean, when=[eq(dtype(m), to), eq(dtype(q), to)])
 
 
 def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:

@@ -110,7 +110,7 @@ def _step(
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN, "cap": 3.0}, {**_STEP, **_HIDDEN, "g": BEHIND, "p": 1}],
+    holds=[_STEP, {**_STEP, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5}, {**_STEP, **_HIDDEN, "g": BEHIND, "p": 1}],
     refuse=_refuses(_STEP, _SMALL),
 )  # fmt: skip
 def gqa_decode(
@@ -127,7 +127,7 @@ _SMALLER = {name: text for name, text in _SMALL.items() if name not in ("w", "u"
 
 @rule(
     stage="target", contract="reassociated", assumes=[ROWS_VISIBLE, SAME_BATCH, MASK_FITS],
-    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN, "cap": 3.0}, {**_PLAIN, **_HIDDEN, "g": BEHIND, "p": 1}],
+    holds=[_PLAIN, {**_PLAIN, **_FIXED, **_GROWN, "cap": 3.0, "s": 0.5}, {**_PLAIN, **_HIDDEN, "g": BEHIND, "p": 1}],
     refuse=_refuses(_PLAIN, _SMALLER),
 )  # fmt: skip
 def gqa_decode_plain(

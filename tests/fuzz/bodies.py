@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from drawing import Dims, Draw, Scope, Undrawable, Value, fixed, is_fixed, is_float
+from drawing import Draw, Scope, Undrawable, Value
+from fragments import FRAGMENTS
+from kernels import is_float
 from known import KNOWN
 from onnx import TensorProto as T
 from onnx import helper as h
 from operations import table
+from sizes import Dims, fixed, is_fixed
 
 SIMPLE = (
     "Neg Abs Tanh Sigmoid Identity Add Mul Sub Where Cast Transpose Unsqueeze Concat Slice Softmax ReduceMean MatMul"
@@ -20,8 +23,6 @@ SIMPLE = (
 
 def steps(d: Draw, count: int) -> None:
     """Some nodes in the current scope."""
-    from fragments import FRAGMENTS
-
     draws = table()
     for _ in range(count):
         with d.attempt():
@@ -61,7 +62,9 @@ def condition(d: Draw) -> Value:
         return d.const(np.array(d.chance(0.5)))
     if how == "size":
         x = d.pick(lambda v: v.rank > 0)
-        return d.binary(d.one("Less", "Greater") if d.opset >= 9 else "Equal", d.scalar_size(d.one(*x.dims)), d.const(np.int64(2)))
+        return d.binary(
+            d.one("Less", "Greater") if d.opset >= 9 else "Equal", d.scalar_size(d.one(*x.dims)), d.const(np.int64(2))
+        )
     if how == "sum":
         x = d.floating(types=(T.FLOAT,))
         total = d.make("ReduceSum", x, dims=(), keepdims=0)

@@ -119,7 +119,11 @@ def _batch(campaign: Campaign, first: int, last: int, shrink: float, limit: floa
     script = Path(__file__).with_name(f"{campaign.name}.py")
     options = ["--child", f"--seed={first}", f"--count={last - first}", f"--shrink={shrink}"]
     child = subprocess.Popen(
-        [sys.executable, str(script), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        [sys.executable, str(script), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
     lines: Queue[str] = Queue()
     errors: list[str] = []

@@ -159,7 +159,20 @@ def _odd(field: object, value: object, rng: np.random.Generator) -> object:
     if isinstance(value, bytes):
         return bytes([value, b"", value[:-1], value + b"\0", b"\xff\xfe"][int(rng.integers(5))])
     text = str(value)
-    options = ["", text + "x", "x", "Add", "Constant", "Loop", "ai.onnx", "com.microsoft", "/etc/passwd", "a\nb", "ü", text[:1]]
+    options = [
+        "",
+        text + "x",
+        "x",
+        "Add",
+        "Constant",
+        "Loop",
+        "ai.onnx",
+        "com.microsoft",
+        "/etc/passwd",
+        "a\nb",
+        "ü",
+        text[:1],
+    ]
     return options[int(rng.integers(len(options)))]
 
 

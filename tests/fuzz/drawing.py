@@ -7,22 +7,19 @@ operand fits only if it fits in all. So nothing needs to be solved, and every dr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
+from kernels import is_float, numpy_type, types_of
 from known import KNOWN
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
+from sizes import CASES, Dim, Dims, broadcast, fixed, is_fixed, plus
 
-Dim = tuple[int, ...]
-Dims = tuple[Dim, ...]
-CASES = 3
-FLOATS = (T.FLOAT, T.FLOAT, T.FLOAT, T.FLOAT16, T.DOUBLE)
 HOSTILE = ("", " ", "a/b", "a.b", "ü", "Add", "x", "axes", "0", "-", "a b", "$1", "node/y")
 
 
@@ -66,76 +63,6 @@ class Scope:
 
     def visible(self) -> list[Value]:
         return [*(self.outer.visible() if self.outer else ()), *self.values]
-
-
-def fixed(n: int) -> Dim:
-    return (n,) * CASES
-
-
-def is_fixed(d: Dim) -> bool:
-    return len(set(d)) == 1
-
-
-def times(a: Dim, b: Dim) -> Dim:
-    return tuple(i * j for i, j in zip(a, b, strict=True))
-
-
-def plus(a: Dim, b: Dim) -> Dim:
-    return tuple(i + j for i, j in zip(a, b, strict=True))
-
-
-def broadcast(*shapes: Dims) -> Dims | None:
-    """The common sizes, None if they do not fit under some binding."""
-    rank = max(map(len, shapes))
-    try:
-        each = [np.broadcast_shapes(*(tuple(d[k] for d in s) for s in shapes)) for k in range(CASES)]
-    except ValueError:
-        return None
-    return tuple(tuple(e[i] for e in each) for i in range(rank))
-
-
-@cache
-def kernels() -> dict[tuple[str, str], list[Any]]:
-    """onnxruntime's kernels on the CPU, by domain and operator."""
-    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
-
-    found: dict[tuple[str, str], list[Any]] = {}
-    for k in get_all_opkernel_def():
-        if k.provider == "CPUExecutionProvider":
-            found.setdefault((k.domain, k.op_name), []).append(k)
-    return found
-
-
-@cache
-def types_of(domain: str, op: str, opset: int, place: int = 0) -> tuple[int, ...]:
-    """Element types that an operand may have, by operator definition and kernel; () if there is no such operator."""
-    try:
-        schema = onnx.defs.get_schema(op, opset, domain)
-    except onnx.defs.SchemaError:
-        foreign = domain or op == "SimplifiedLayerNormalization"  # which onnxruntime has in the default domain
-        return (T.FLOAT,) if foreign and (domain, op) in kernels() else ()
-    if schema.deprecated:
-        return ()
-    name = schema.inputs[min(place, len(schema.inputs) - 1)].type_str
-    allowed = next((set(c.allowed_type_strs) for c in schema.type_constraints if c.type_param_str == name), {name})
-    runs: set[str] = set()
-    for k in kernels().get((domain, op), ()):
-        if k.version_range[0] <= schema.since_version <= k.version_range[1]:
-            runs |= set(k.type_constraints.get(name, allowed))
-    if schema.has_function and not runs:
-        runs = allowed
-    pairs = (t.removeprefix("tensor(").removesuffix(")") for t in allowed & runs if t.startswith("tensor("))
-    rename = {"float": "FLOAT", "double": "DOUBLE"}
-    numbers = (T.DataType.Value(rename.get(t, t.upper())) for t in pairs)
-    return tuple(sorted(n for n in numbers if (n <= 13 and n != T.STRING) or n == T.BFLOAT16))
-
-
-def numpy_type(dtype: int) -> np.dtype[Any]:
-    return h.tensor_dtype_to_np_dtype(dtype)
-
-
-def is_float(dtype: int) -> bool:
-    return dtype in (T.FLOAT, T.FLOAT16, T.DOUBLE, T.BFLOAT16)
 
 
 class Draw:
@@ -183,15 +110,22 @@ class Draw:
         return bool(types_of(domain, op, self.opset if not domain else 1))
 
     def node(
-        self, op: str, inputs: Sequence[Value | None], outputs: Sequence[tuple[int, Dims]], domain: str = "", **attributes: Any
-    ) -> list[Value]:  # fmt: skip
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[tuple[int, Dims]],
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[Value]:
         """The values of a new node of the scope, of the given element types and sizes."""
-        if domain != "local" and inputs and inputs[0] is not None and op not in ("If", "Loop", "Scan"):
-            if inputs[0].dtype not in types_of(domain, op, self.opset if not domain else 1):
-                raise Undrawable(f"{op} has no kernel for this")
+        first = inputs[0] if inputs and domain != "local" and op not in ("If", "Loop", "Scan") else None
+        if first is not None and first.dtype not in types_of(domain, op, self.opset if not domain else 1):
+            raise Undrawable(f"{op} has no kernel for this")
         made = [Value(self.name(op[0].lower()), dtype, dims) for dtype, dims in outputs]
         if any(np.prod([d[k] for d in v.dims]) > 4096 for v in made for k in range(CASES)):
             raise Undrawable("too large")
+        if any(0 in d for v in made for d in v.dims):
+            raise Undrawable("empty")
         names = ["" if v is None else v.name for v in inputs]
         proto = h.make_node(op, names, [v.name for v in made], domain=domain, **attributes)
         if self.chance(0.5):
@@ -201,7 +135,9 @@ class Draw:
         self.kinds.add((domain, op))
         return made
 
-    def make(self, op: str, *inputs: Value | None, dims: Dims, dtype: int | None = None, domain: str = "", **attributes: Any) -> Value:  # fmt: skip
+    def make(
+        self, op: str, *inputs: Value | None, dims: Dims, dtype: int | None = None, domain: str = "", **attributes: Any
+    ) -> Value:
         first = next((v.dtype for v in inputs if v is not None), T.FLOAT)
         return self.node(op, inputs, [(first if dtype is None else dtype, dims)], domain, **attributes)[0]
 
@@ -215,11 +151,11 @@ class Draw:
         node = self._constant_node(array, value) if self.scope.function or self.chance(0.35) else None
         if node is not None:
             self.scope.nodes.append(node)
-            self.scope.values.append(value)
+            self.scope.values += [value] * bool(array.size)  # what follows takes no empty one
         else:
             scope = self.scope if self.chance(0.5) or self.scope.function else self.top
             scope.initializers.append(nh.from_array(array, value.name))
-            scope.values.append(value)
+            scope.values += [value] * bool(array.size)
             if scope is self.top and self.chance(0.06):
                 self.feeds.append(Feed(value, optional=array))
         return value
@@ -236,7 +172,11 @@ class Draw:
         return h.make_node("Constant", [], [value.name], **named)
 
     def ints(self, *numbers: int) -> Value:
-        return self.plain_const(np.array(numbers, np.int64)) if self.chance(0.3) else self.const(np.array(numbers, np.int64))
+        return (
+            self.plain_const(np.array(numbers, np.int64))
+            if self.chance(0.3)
+            else self.const(np.array(numbers, np.int64))
+        )
 
     def plain_const(self, array: np.ndarray) -> Value:
         """An initializer of this graph, or a Constant node where there are none."""
@@ -310,7 +250,9 @@ class Draw:
             return found[-1 - min(int(self.rng.geometric(0.3)) - 1, len(found) - 1)]
         return self.one(*found)
 
-    def operand(self, op: str, domain: str = "", fits: Callable[[Value], bool] = lambda v: True, place: int = 0) -> Value:
+    def operand(
+        self, op: str, domain: str = "", fits: Callable[[Value], bool] = lambda v: True, place: int = 0
+    ) -> Value:
         """A value of an element type that the operator takes; at times one cast to it."""
         types = types_of(domain, op, self.opset if not domain else 1, place)
         if not types:
@@ -323,7 +265,9 @@ class Draw:
     def cast(self, x: Value, to: int) -> Value:
         return x if x.dtype == to else self.make("Cast", x, dims=x.dims, dtype=to, to=to)
 
-    def floating(self, fits: Callable[[Value], bool] = lambda v: True, types: Iterable[int] = (T.FLOAT, T.FLOAT16, T.DOUBLE)) -> Value:
+    def floating(
+        self, fits: Callable[[Value], bool] = lambda v: True, types: Iterable[int] = (T.FLOAT, T.FLOAT16, T.DOUBLE)
+    ) -> Value:
         wanted = tuple(types)
         if self.values(lambda v: v.dtype in wanted and fits(v)):
             return self.pick(lambda v: v.dtype in wanted and fits(v))
@@ -331,14 +275,12 @@ class Draw:
 
     def tensor(self, dtype: int, dims: Dims) -> Value:
         """A value of exactly this kind: one that is there, a constant, an input or one made to fit."""
-        if found := self.values(lambda v: v.dtype == dtype and v.dims == dims):
-            if self.chance(0.7):
-                return self.one(*found)
+        if (found := self.values(lambda v: v.dtype == dtype and v.dims == dims)) and self.chance(0.7):
+            return self.one(*found)
         if all(is_fixed(d) for d in dims) and self.chance(0.6):
             return self.numbers(dims, dtype)
-        if other := self.values(lambda v: v.dims == dims):
-            if self.chance(0.5):
-                return self.cast(self.one(*other), dtype)
+        if (other := self.values(lambda v: v.dims == dims)) and self.chance(0.5):
+            return self.cast(self.one(*other), dtype)
         return self.input(dtype, dims)
 
     # ---- sizes
@@ -375,7 +317,9 @@ class Draw:
         if all(is_fixed(d) for d in dims) and self.chance(0.7):
             return self.ints(*(d[0] for d in dims))
         parts = [self.size(d) for d in dims]
-        return self.make("Concat", *parts, dims=(fixed(len(dims)),), axis=0) if dims else self.const(np.zeros(0, np.int64))
+        return (
+            self.make("Concat", *parts, dims=(fixed(len(dims)),), axis=0) if dims else self.const(np.zeros(0, np.int64))
+        )
 
     # ---- what every part needs
 
@@ -406,12 +350,11 @@ class Draw:
     def reshape(self, x: Value, dims: Dims) -> Value:
         """To sizes of as many elements; the target is spelled with 0, -1, numbers and sizes of other values."""
         plain = [d[0] if is_fixed(d) else 0 if i < x.rank and x.dims[i] == d else None for i, d in enumerate(dims)]
-        if None not in plain or plain.count(None) == 1:
-            if self.chance(0.6):
-                numbers = [-1 if p is None else p for p in plain]
-                if None not in plain and numbers and self.chance(0.4):
-                    numbers[int(self.rng.integers(len(numbers)))] = -1
-                return self.make("Reshape", x, self.ints(*numbers), dims=dims)
+        if (None not in plain or plain.count(None) == 1) and self.chance(0.6):
+            numbers = [-1 if p is None else p for p in plain]
+            if None not in plain and numbers and self.chance(0.4):
+                numbers[int(self.rng.integers(len(numbers)))] = -1
+            return self.make("Reshape", x, self.ints(*numbers), dims=dims)
         if not dims:
             return self.make("Reshape", x, self.const(np.zeros(0, np.int64)), dims=dims)
         free = int(self.rng.integers(len(dims))) if self.chance(0.5) else -1
@@ -434,7 +377,16 @@ class Draw:
         dims = (*x.dims[: axis % x.rank], fixed(left), *x.dims[axis % x.rank + 1 :])
         return self.sliced(x, axis, self.ints(start), self.ints(end), dims, step, (start, end))
 
-    def sliced(self, x: Value, axis: int, start: Value, end: Value, dims: Dims, step: int = 1, known: tuple[int, int] | None = None) -> Value:  # fmt: skip
+    def sliced(
+        self,
+        x: Value,
+        axis: int,
+        start: Value,
+        end: Value,
+        dims: Dims,
+        step: int = 1,
+        known: tuple[int, int] | None = None,
+    ) -> Value:
         if self.opset < 10:
             if step != 1 or known is None:
                 raise Undrawable("an old Slice has attributes")
@@ -509,7 +461,5 @@ class Draw:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """What an Undrawable leaves half done is no fault: its values stay, and may be used or not."""
-        try:
+        with suppress(Undrawable):
             yield
-        except Undrawable:
-            pass

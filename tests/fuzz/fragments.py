@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from drawing import Draw, Undrawable, Value, broadcast, fixed, is_fixed, times
+from drawing import Draw, Undrawable, Value
 from known import KNOWN
 from onnx import TensorProto as T
+from sizes import broadcast, fixed, is_fixed, times
 
 
 def _wide(d: Draw, even: bool = False) -> Value:
@@ -18,7 +19,11 @@ def _wide(d: Draw, even: bool = False) -> Value:
 
     if d.values(lambda v: fits(v) and v.dtype in (T.FLOAT, T.FLOAT16, T.DOUBLE)) and d.chance(0.6):
         return d.floating(fits)
-    dims = d.one((d.sizes["b"], d.sizes["s"], fixed(8)), (d.sizes["s"], fixed(6)), (d.sizes["b"], fixed(2), d.sizes["s"], fixed(4)))
+    dims = d.one(
+        (d.sizes["b"], d.sizes["s"], fixed(8)),
+        (d.sizes["s"], fixed(6)),
+        (d.sizes["b"], fixed(2), d.sizes["s"], fixed(4)),
+    )
     return d.input(d.one(T.FLOAT, T.FLOAT, T.FLOAT16, T.DOUBLE), dims)
 
 
@@ -39,23 +44,23 @@ def _unit(d: Draw, x: Value, weight: Value | None = None) -> Value:
     """x / sqrt(mean(x^2) + eps), at times with the weight inside."""
     total = d.add(_mean(d, _square(d, x)), d.number(d.one(1e-6, 1e-5, 1e-3), x))
     how = d.one("div", "reciprocal", "one over", "power")
-    if how == "power":
-        root = d.binary("Pow", total, d.number(-0.5, x))
-    else:
-        root = d.unary("Sqrt", total)
+    root = d.binary("Pow", total, d.number(-0.5, x)) if how == "power" else d.unary("Sqrt", total)
     if how == "div":
         return d.binary("Div", x, root)
-    inverse = root if how == "power" else d.unary("Reciprocal", root) if how == "reciprocal" else d.binary("Div", d.number(1, x), root)
+    inverse = (
+        root
+        if how == "power"
+        else d.unary("Reciprocal", root)
+        if how == "reciprocal"
+        else d.binary("Div", d.number(1, x), root)
+    )
     return d.mul(x, inverse)
 
 
 def rms_norm(d: Draw) -> Value:
     x = _wide(d)
     w = d.numbers(x.dims[-1:], x.dtype, 0.5, 1.5) if d.chance(0.9) else d.tensor(x.dtype, x.dims[-1:])
-    if x.dtype == T.FLOAT16 and d.chance(0.7):
-        y = d.cast(_unit(d, d.cast(x, T.FLOAT)), T.FLOAT16)
-    else:
-        y = _unit(d, x)
+    y = d.cast(_unit(d, d.cast(x, T.FLOAT)), T.FLOAT16) if x.dtype == T.FLOAT16 and d.chance(0.7) else _unit(d, x)
     return d.mul(y, w) if d.chance(0.85) else y
 
 
@@ -131,7 +136,9 @@ def rope(d: Draw) -> Value:
     w, n, part = 8, 2, d.one(0, 0, 4)
     dtype = d.one(T.FLOAT, T.FLOAT, T.FLOAT16)
     last = d.chance(0.25)  # [B, S, N, H]
-    dims = (d.sizes["b"], d.sizes["s"], fixed(n), fixed(w)) if last else (d.sizes["b"], fixed(n), d.sizes["s"], fixed(w))
+    dims = (
+        (d.sizes["b"], d.sizes["s"], fixed(n), fixed(w)) if last else (d.sizes["b"], fixed(n), d.sizes["s"], fixed(w))
+    )
     whole = d.input(dtype, dims)
     if not last and d.chance(0.4):
         flat = d.input(dtype, (d.sizes["b"], d.sizes["s"], fixed(n * w)))
@@ -214,7 +221,7 @@ def attention(d: Draw) -> Value:
     else:
         s = d.matmul(q, d.transpose(k, [0, 1, 3, 2]))
     s = scaled(s, scale) if place == "scores" else s
-    if d.chance(0.15):
+    if d.chance(0.2):
         s = d.mul(d.unary("Tanh", d.binary("Div", s, d.number(5, s))), d.number(5, s))
     s = _masked(d, s, n, length)
     if dtype == T.FLOAT16 and d.chance(0.3):

@@ -39,7 +39,9 @@ def run(seed: int, shrink: float = 60) -> Outcome:
             outcome.fault = judged.fault.kind
             outcome.text = f"{judged.fault}\narguments: {arguments}"
             if shrink:
-                small, fault = reduce(drawn, judged.fault, lambda d: judge(d, arguments, facts=judged.fault.kind == "facts").fault, shrink)
+                small, fault = reduce(
+                    drawn, judged.fault, lambda d: judge(d, arguments, facts=judged.fault.kind == "facts").fault, shrink
+                )
                 outcome.text += f"\nsmaller: {told(small, fault)}"
         return outcome
     outcome.counts["not drawn"] += 1

@@ -192,7 +192,9 @@ def _excused(drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any,
     return Fault(found.kind, f"{found.text}; strict, too")
 
 
-def _differ(drawn: Drawn, result: Any, number: int, f: Feeds, want: list[Any], got: list[Any], seen: Judged) -> Fault | None:  # fmt: skip
+def _differ(
+    drawn: Drawn, result: Any, number: int, f: Feeds, want: list[Any], got: list[Any], seen: Judged
+) -> Fault | None:
     length = max((max(a.shape, default=1) for a in (*want, *f.values())), default=1)
     rough = [difference(a, b, length) for a, b in zip(want, got, strict=True)]
     if not any(rough):
@@ -207,9 +209,15 @@ def _differ(drawn: Drawn, result: Any, number: int, f: Feeds, want: list[Any], g
         spread = None if spreads is None else spreads[k]
         if text := difference(a, b, length, spread, special):
             rules = ", ".join(sorted(_all_rules(result))[:16])
-            where = f"output {drawn.model.graph.output[k].name!r} of feed {number}" + (" (no noise)" if spread is None else "")
+            where = f"output {drawn.model.graph.output[k].name!r} of feed {number}" + (
+                " (no noise)" if spread is None else ""
+            )
             kind = "special numbers" if special else "numbers"
-            if special and "guards" in KNOWN and any(r.contract == "finite" for r in ALL if r.name in _all_rules(result)):
+            if (
+                special
+                and "guards" in KNOWN
+                and any(r.contract == "finite" for r in ALL if r.name in _all_rules(result))
+            ):
                 seen.counts["for finite numbers only"] += 1
                 return None
             return Fault(kind, f"{where}: {text}; rules: {rules}")

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from bodies import BODIES
-from drawing import CASES, Draw, Feed, Undrawable, Value, fixed, is_fixed, is_float, numpy_type
+from drawing import Draw, Feed, Undrawable, Value
 from fragments import FRAGMENTS
+from kernels import is_float, numpy_type
 from known import KNOWN
 from onnx import TensorProto as T
 from onnx import helper as h
 from operations import MORE, table
+from sizes import CASES, fixed, is_fixed
 
 Feeds = dict[str, np.ndarray]
 ASSIGNED = 4  # operators that a seed draws for certain
@@ -130,8 +131,8 @@ def draw_model(seed: int, attempt: int = 0) -> Drawn:
 
 def _inputs(d: Draw) -> None:
     b, s, t, p = (d.sizes[k] for k in "bstp")
-    kinds = [(b, s, fixed(8)), (b, s), (s, fixed(6)), (b, fixed(2), s, fixed(4)), (b, fixed(2), t, fixed(4)), (fixed(1), s), (),
-             (b, fixed(1), p), (fixed(4),), (s,), (b, fixed(3), fixed(4))]  # fmt: skip
+    kinds = [(b, s, fixed(8)), (b, s), (s, fixed(6)), (b, fixed(2), s, fixed(4)), (b, fixed(2), t, fixed(4)), ()]
+    kinds += [(fixed(1), s), (b, fixed(1), p), (fixed(4),), (s,), (b, fixed(3), fixed(4))]
     for _ in range(d.one(1, 2, 2, 3, 4)):
         dtype = d.one(T.FLOAT, T.FLOAT, T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT64, T.INT32, T.BOOL)
         dims = d.one(*kinds)
@@ -199,12 +200,3 @@ def graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         for a in node.attribute:
             if a.type == onnx.AttributeProto.GRAPH:
                 yield from graphs(a.g)
-
-
-def reseeded(drawn: Drawn, model: onnx.ModelProto) -> Drawn:
-    """The same inputs for a smaller model."""
-    left = {v.name for v in model.graph.input}
-    return replace(drawn, model=model, inputs=[f for f in drawn.inputs if f.value.name in left])
-
-
-__all__ = ["Any", "Drawn", "Feeds", "draw_model", "feed", "graphs", "reseeded"]

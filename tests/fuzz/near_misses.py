@@ -31,8 +31,8 @@ LARGEST = 700_000  # bytes of an export that is taken
 
 SWAPS: tuple[tuple[str, ...], ...] = (
     ("Add", "Sub", "Mul", "Div"), ("Cos", "Sin", "Tanh", "Neg"), ("Sqrt", "Exp", "Abs", "Reciprocal"), ("Max", "Min"),
-    ("Sigmoid", "Tanh", "Erf"), ("ReduceMean", "ReduceSum", "ReduceMax"), ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
-    ("And", "Or"), ("Softmax", "LogSoftmax"), ("Pow", "Mul", "Add"),
+    ("Sigmoid", "Tanh", "Erf"), ("ReduceMean", "ReduceSum", "ReduceMax"), ("And", "Or"), ("Softmax", "LogSoftmax"),
+    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual"), ("Pow", "Mul", "Add"),
 )  # fmt: skip
 
 
@@ -73,7 +73,9 @@ def operator(graph: onnx.GraphProto, rng: np.random.Generator) -> str | None:
 
 def attribute(graph: onnx.GraphProto, rng: np.random.Generator) -> str | None:
     kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT, onnx.AttributeProto.INTS)
-    pairs = [(n, a) for n in graph.node for a in n.attribute if a.type in kinds and n.op_type not in ("Cast", "Constant")]
+    pairs = [
+        (n, a) for n in graph.node for a in n.attribute if a.type in kinds and n.op_type not in ("Cast", "Constant")
+    ]
     if not pairs:
         return None
     node, a = _one(rng, pairs)
@@ -116,7 +118,9 @@ def constant(graph: onnx.GraphProto, rng: np.random.Generator) -> str | None:
 
 def element_type(graph: onnx.GraphProto, rng: np.random.Generator) -> str | None:
     """One value goes through another type, which loses digits, or range."""
-    node = _one(rng, (n for n in graph.node if n.op_type in ("Mul", "Add", "Softmax", "MatMul", "Sqrt", "Cos", "Sin", "Where")))
+    node = _one(
+        rng, (n for n in graph.node if n.op_type in ("Mul", "Add", "Softmax", "MatMul", "Sqrt", "Cos", "Sin", "Where"))
+    )
     if node is None:
         return None
     place = [*graph.node].index(node)
@@ -193,7 +197,11 @@ CHANGES: tuple[Callable[[onnx.GraphProto, np.random.Generator], str | None], ...
 def feeds_of(path: Path) -> tuple[Feeds, ...]:
     """Inputs that fit each other, for a batch of one and of several: the product's own generator makes them."""
     plain = [f for f in plan_feeds(path)[0] if f.pad_mask is None or f.pad_mask.all()]
-    padded = [f for f in plan_feeds(path)[0] if f.pad_mask is not None and f.pad_mask.any(axis=1).all() and not f.pad_mask.all()]
+    padded = [
+        f
+        for f in plan_feeds(path)[0]
+        if f.pad_mask is not None and f.pad_mask.any(axis=1).all() and not f.pad_mask.all()
+    ]
     return tuple(dict(f.inputs) for f in (*plain[:3], *padded[:1]))
 
 

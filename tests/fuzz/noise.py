@@ -13,15 +13,17 @@ from onnx import numpy_helper as nh
 #: Operators that move numbers and do not round.
 MOVES = frozenset({
     "Transpose", "Reshape", "Flatten", "Expand", "Tile", "Unsqueeze", "Squeeze", "Slice", "Gather", "Concat", "Split",
-    "Identity", "Shape", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Not", "Where", "Max", "ReduceMax", "Size",
-    "Relu", "Floor", "Sign", "Trilu", "TopK", "Dropout", "If", "Loop", "Scan",
+    "Identity", "Shape", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Not", "Where", "Max", "ReduceMax",
+    "Size", "Relu", "Floor", "Sign", "Trilu", "TopK", "Dropout", "If", "Loop", "Scan",
 })  # fmt: skip
 #: An input that is another number in each run.
 RUN = "the number of the run"
 UNIT = {T.FLOAT: 2.0**-23, T.FLOAT16: 2.0**-10, T.DOUBLE: 2.0**-52}
 
 
-def noisy(model: onnx.ModelProto, feeds: dict[str, np.ndarray], runs: int, want: list[np.ndarray]) -> list[np.ndarray] | None:
+def noisy(
+    model: onnx.ModelProto, feeds: dict[str, np.ndarray], runs: int, want: list[np.ndarray]
+) -> list[np.ndarray] | None:
     """For each output the largest distance from `want` that noise made, NaN where it made another integer, or made a
     number into none; None where the model with noise does not run.
     """
@@ -31,7 +33,9 @@ def noisy(model: onnx.ModelProto, feeds: dict[str, np.ndarray], runs: int, want:
         given = {k: v for k, v in feeds.items() if k in names}
         spreads = [np.zeros(w.shape) for w in want]
         for run in range(runs):
-            for spread, a, b in zip(spreads, want, session.run(None, {**given, RUN: np.array(run, np.float32)}), strict=True):
+            for spread, a, b in zip(
+                spreads, want, session.run(None, {**given, RUN: np.array(run, np.float32)}), strict=True
+            ):
                 spread[...] = np.maximum(spread, _distance(a, b))
     except Exception:  # onnxruntime's exceptions have no common base
         return None
@@ -63,10 +67,7 @@ def _with_noise(model: onnx.ModelProto) -> onnx.ModelProto:
         model = onnx.inliner.inline_local_functions(model)
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
-    if model.graph.node and model.ir_version > 3:
-        with_types = onnx.shape_inference.infer_shapes(changed)
-    else:
-        with_types = changed
+    with_types = onnx.shape_inference.infer_shapes(changed) if model.graph.node and model.ir_version > 3 else changed
     moved = {v.name: f"{v.name} moved" for v in changed.graph.input if v.type.tensor_type.elem_type in UNIT}
     _renamed(changed.graph, moved)
     _renamed(with_types.graph, moved)
@@ -116,7 +117,9 @@ def _moving(raw: str, moved: str, kind: int, tag: str, opset: int) -> list[onnx.
 
 def _noise(graph: onnx.GraphProto, typed: onnx.GraphProto, outer: dict[str, int], count: list[int], opset: int) -> None:
     infos = (*typed.input, *typed.value_info, *typed.output)
-    types = outer | {v.name: v.type.tensor_type.elem_type for v in infos} | {t.name: t.data_type for t in graph.initializer}
+    types = (
+        outer | {v.name: v.type.tensor_type.elem_type for v in infos} | {t.name: t.data_type for t in graph.initializer}
+    )
     nodes = []
     for node, with_types in zip(graph.node, typed.node, strict=True):
         for a, b in zip(node.attribute, with_types.attribute, strict=True):

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from drawing import CASES, Dims, Draw, Undrawable, Value, broadcast, fixed, is_fixed, is_float, plus, times
+from drawing import Draw, Undrawable, Value
+from kernels import is_float, numpy_type
 from onnx import TensorProto as T
+from onnx import numpy_helper as nh
+from sizes import Dims, broadcast, fixed, is_fixed, plus, times
 
 Drawer = Callable[[Draw], Any]
 MS = "com.microsoft"
@@ -73,7 +76,8 @@ def where(d: Draw) -> Value:
     if d.chance(0.5):
         x, y = y, x
     whole = broadcast(x.dims, y.dims)
-    assert whole is not None
+    if whole is None:
+        raise Undrawable("does not broadcast")
     if found := d.values(lambda v: v.dtype == T.BOOL and broadcast(v.dims, whole) is not None):
         return d.where(d.one(*found), x, y)
     return d.where(d.tensor(T.BOOL, tuple(fixed(1) if d.chance(0.3) else n for n in whole)), x, y)
@@ -98,17 +102,33 @@ def matmul(d: Draw) -> Value:
     if d.chance(0.1):
         y = d.tensor(x.dtype, (x.dims[-1],))
         return d.make("MatMul", x, y, dims=x.dims[:-1])
-    if found := d.values(lambda v: v.dtype == x.dtype and v.rank >= 2 and v.dims[-2] == x.dims[-1]):
-        if d.chance(0.5):
-            return d.matmul(x, d.one(*found))
+    found = d.values(lambda v: v.dtype == x.dtype and v.rank >= 2 and v.dims[-2] == x.dims[-1])
+    if found and d.chance(0.5):
+        return d.matmul(x, d.one(*found))
     lead = x.dims[:-2] if d.chance(0.3) else ()
     return d.matmul(x, d.tensor(x.dtype, (*lead, x.dims[-1], fixed(d.one(1, 2, 4)))))
 
 
 def cast(d: Draw) -> Value:
     x = d.pick(lambda v: True)
-    types = [T.FLOAT, T.FLOAT16, T.DOUBLE, T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32, T.UINT64, T.BOOL]
+    types = [
+        T.FLOAT,
+        T.FLOAT16,
+        T.DOUBLE,
+        T.INT64,
+        T.INT32,
+        T.INT8,
+        T.UINT8,
+        T.INT16,
+        T.UINT16,
+        T.UINT32,
+        T.UINT64,
+        T.BOOL,
+    ]
     to = d.one(*types, *([T.BFLOAT16] if d.opset >= 13 else []))
+    if is_float(x.dtype) and d.chance(0.2):  # there and back, by way of a type that holds less
+        to = d.one(T.FLOAT16, T.INT32, T.INT64)
+        return d.make("Cast", d.make("Cast", x, dims=x.dims, dtype=to, to=to), dims=x.dims, dtype=x.dtype, to=x.dtype)
     if is_float(x.dtype) and not is_float(to) and to != T.BOOL and d.chance(0.9):
         x = d.unary("Tanh", x) if d.chance(0.5) and x.dtype != T.BFLOAT16 else x
     y = d.make("Cast", x, dims=x.dims, dtype=to, to=to)
@@ -224,7 +244,10 @@ def flatten(d: Draw) -> Value:
 def expand(d: Draw) -> Value:
     x = d.operand("Expand")
     target = [n if d.chance(0.5) else fixed(1) for n in x.dims]
-    target = [d.one(fixed(2), d.sizes["b"], d.sizes["s"]) if x.dims[i] == fixed(1) and d.chance(0.5) else n for i, n in enumerate(target)]
+    target = [
+        d.one(fixed(2), d.sizes["b"], d.sizes["s"]) if x.dims[i] == fixed(1) and d.chance(0.5) else n
+        for i, n in enumerate(target)
+    ]
     if d.chance(0.3) and len(target) < 5:
         target.insert(0, d.one(fixed(1), fixed(2), d.sizes["b"]))
     dims = broadcast(tuple(target), x.dims)
@@ -287,6 +310,8 @@ def gather(d: Draw) -> Value:
     x = d.operand("Gather", fits=lambda v: v.rank >= 1)
     axis = int(d.rng.integers(x.rank))
     n = min(x.dims[axis])
+    if n < 1:
+        raise Undrawable("nothing to take")
     how = d.rng.random()
     if how < 0.3:
         ids = d.const(np.asarray(int(d.rng.integers(-n, n))), d.one(T.INT64, T.INT32))
@@ -400,7 +425,9 @@ def rotary(d: Draw) -> Value:
 
 
 def opaque(d: Draw) -> Value:
-    op = d.one("Relu", "Elu", "Softplus", "Floor", "Sign", "LeakyRelu", "Clip", "Hardmax", "CumSum", "Size", "TopK", "Trilu")
+    op = d.one(
+        "Relu", "Elu", "Softplus", "Floor", "Sign", "LeakyRelu", "Clip", "Hardmax", "CumSum", "Size", "TopK", "Trilu"
+    )
     if op == "CumSum":
         x = d.operand("CumSum", fits=lambda v: v.rank >= 1)
         return d.make("CumSum", x, d.const(np.int64(d.one(0, -1))), dims=x.dims)
@@ -424,12 +451,8 @@ def filled(d: Draw) -> Value:
     """ConstantOfShape of sizes."""
     x = d.pick(lambda v: True)
     dtype = d.one(T.FLOAT, T.INT64, T.BOOL, T.FLOAT16)
-    from onnx import numpy_helper as nh
-
     value = nh.from_array(np.asarray([d.one(0, 1, -2)]).astype(np.float32)) if dtype == T.FLOAT else None
     if dtype != T.FLOAT:
-        from drawing import numpy_type
-
         value = nh.from_array(np.asarray([d.one(0, 1)]).astype(numpy_type(dtype)))
     return d.make("ConstantOfShape", d.sizes_of(x.dims), dims=x.dims, dtype=dtype, value=value)
 
@@ -472,4 +495,3 @@ def table() -> dict[tuple[str, str], Drawer]:
 
 
 MORE: tuple[Drawer, ...] = (opaque, opaque, filled, shape_arithmetic)
-__all__ = ["CASES", "MORE", "Drawer", "table"]

@@ -71,9 +71,9 @@ def _clean(model: onnx.ModelProto) -> None:
     for node in reversed(graph.node):
         if needed & set(node.output):
             kept.append(node)
-            needed |= set(node.input) | {i for a in node.attribute if a.HasField("g") for g in graphs(a.g) for n in g.node
-                                         for i in (*n.input, *n.output)}  # fmt: skip
-            needed |= {o.name for a in node.attribute if a.HasField("g") for g in graphs(a.g) for o in g.output}
+            inside = [g for a in node.attribute if a.HasField("g") for g in graphs(a.g)]
+            needed |= set(node.input) | {o.name for g in inside for o in g.output}
+            needed |= {i for g in inside for n in g.node for i in (*n.input, *n.output)}
     made = {o for node in kept for o in node.output}
     for field_, keep in (
         (graph.node, [*reversed(kept)]), (graph.initializer, [t for t in graph.initializer if t.name in needed]),
@@ -83,7 +83,9 @@ def _clean(model: onnx.ModelProto) -> None:
         copies = [type(x).FromString(x.SerializeToString()) for x in keep]
         del field_[:]
         field_.extend(copies)
-    called = {n.op_type for n in graph.node if n.domain == "local"} | {n.op_type for f in model.functions for n in f.node}
+    called = {n.op_type for n in graph.node if n.domain == "local"} | {
+        n.op_type for f in model.functions for n in f.node
+    }
     functions = [onnx.FunctionProto.FromString(f.SerializeToString()) for f in model.functions if f.name in called]
     del model.functions[:]
     model.functions.extend(functions)
@@ -144,11 +146,8 @@ def _cut(drawn: Pinned, k: int, values: list[Feeds]) -> Iterator[Pinned]:
         return
     del model.graph.node[k]
     for name in names:
-        shapes = [v[name].shape for v in values]
-        dims = [sizes[0] if len(set(sizes)) == 1 and len(shapes) > 1 else None for sizes in zip(*shapes, strict=True)]
-        dims = list(shapes[0]) if len(shapes) == 1 else dims
-        symbols = {tuple(each): None for each in zip(*shapes, strict=True)}
-        named = [d if d is not None else f"n{[*symbols].index(tuple(c))}" for d, c in zip(dims, zip(*shapes, strict=True), strict=True)]
+        columns = [*zip(*(v[name].shape for v in values), strict=True)]
+        named = [c[0] if len(set(c)) == 1 else f"n{[*dict.fromkeys(columns)].index(c)}" for c in columns]
         kind = h.np_dtype_to_tensor_dtype(values[0][name].dtype)
         model.graph.input.append(h.make_tensor_value_info(name, kind, named))
     arrays = [each | {n: v[n] for n in names} for each, v in zip(drawn.arrays, values, strict=True)]

@@ -14,8 +14,8 @@ from onnx import ModelProto, parser
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.errors import ModelError, VerificationError
 from onnx_egraph.egraph.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule, supported
-from onnx_egraph.egraph.ops import Op
 from onnx_egraph.egraph.rule import Rule
+from onnx_egraph.egraph.terms import Op
 from onnx_egraph.lowering.runtime import Runtime
 from onnx_egraph.lowering.verify import verify
 from onnx_egraph.rules import ALL

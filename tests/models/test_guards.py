@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from onnx_egraph import Result, saturate_and_extract
 from onnx_egraph.egraph.assumption import SCORES_FINITE
-from onnx_egraph.egraph.target import target
+from onnx_egraph.egraph.targets import target
 
 HEADS, SIZE = 12, 64  # large enough for an operator to pay
 #: What is put into which operand; `hidden` masks a row.
@@ -128,7 +128,7 @@ def test_a_guard_behind_an_operator_of_an_older_runtime(case: str) -> None:
     """Of opsets below 23 only, a runtime has MultiHeadAttention alone."""
     cpu = target("cpu")
     older = type(cpu)(cpu.name, cpu.provider, 20, cpu.ops)
-    result = saturate_and_extract(model(17, True, "float32"), target=older)
+    result = saturate_and_extract(model(17, True, "float32"), target=older, strict=True)
     assert result.report.counts() == {"MultiHeadAttention": 1}
     assert isinstance(result.model, onnx.ModelProto)
     given = feeds(case, True, "float32")

@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.egraph.cost import NodeCount
+from onnx_egraph.egraph.targets import NodeCount
 
 HEAD = """
 <ir_version: 10, opset_import: ["" : {opset}]>
@@ -360,8 +360,9 @@ def test_a_mask_of_nothing_that_widens_the_scores_stays() -> None:
 @pytest.mark.parametrize("sizes", ["[]", "[1]", ""])
 def test_a_scalar_gelu_runs(text: str, sizes: str) -> None:
     """onnxruntime's FastGelu takes no scalar."""
-    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]> g (float{sizes} x) => (float{sizes} y, float{sizes} z)
-    <float three = {{3}}, float cube = {{0.044715}}, float root = {{0.7978845608}}, float one = {{1}}, float half = {{0.5}}> {{
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+    g (float{sizes} x) => (float{sizes} y, float{sizes} z) <float three = {{3}}, float cube = {{0.044715}},
+     float root = {{0.7978845608}}, float one = {{1}}, float half = {{0.5}}> {{
         z1 = Neg (x)
         z = Neg (z1)
         {text}

@@ -221,7 +221,7 @@ def states_a_wrong_value(x: Tensor, y: Tensor) -> Sides:
 
 @rule(
     contract="reassociated", assumes=[SAME_BATCH],
-    holds=[dict(q="b n s h", k=f"b n {t} h", v=f"b n {t} d", m=f"b n s {t}", s=0.5, c=3.0, g=1) for t in "t1"],
+    holds=[dict(q="b n s h", k=f"b n {t} h", v="b n t d", m="b n s t", s=0.5, c=3.0, g=1) for t in "t1"],
 )  # fmt: skip
 def attention_of_a_wide_mask(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int) -> Sides:
     """sdpa(q, k, v, m) = sdpa(q, k, v, m), and the mask is as wide as k is long: not of a T of 1"""
@@ -255,6 +255,13 @@ def guard_dropped_without_a_mask(q: Tensor, k: Tensor, v: Tensor, s: Float, c: F
     none = call("Absent")
     fused = call("OnnxAttention", q, k, v, none, s, c)
     return Sides(_sdpa(q, k, v, none, s, c, 1), fused, when=[supported("OnnxAttention", q)])
+
+
+@rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="lowest b 1 s t", c=3.0))
+def lowest_number_taken_for_infinity(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), 0 in rows that m hides = ONNX Attention: not of rows of the lowest number"""
+    fused = call("OnnxAttention", q, k, v, m, s, c)
+    return Sides(_sdpa(q, k, v, m, s, c, 2), fused, when=[supported("OnnxAttention", q)])
 
 
 @rule(contract="reassociated", stage="target", holds=dict(_ATTENTION, m="b 1 s t", c=3.0))
@@ -356,6 +363,7 @@ BAD: tuple[Bad, ...] = (
     Bad(one_row_for_any_number, "equal", "right side cannot be computed"),
     Bad(guard_dropped, "equal", "nan"),
     Bad(guard_dropped_without_a_mask, "equal", "nan"),
+    Bad(lowest_number_taken_for_infinity, "equal", "right np.float32(0.0)"),
     Bad(guard_behind_hides_values, "equal", "NaN"),
     Bad(cap_dropped, "equal", "first difference"),
     Bad(cap_dropped_where_there_is_none, "passed", "no sample gives 'cap' of Sdpa"),

@@ -14,9 +14,9 @@ import onnx_ir as ir
 from onnx_egraph.egraph.dtypes import NAMES, code
 from onnx_egraph.egraph.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
 from onnx_egraph.egraph.meaning import evaluate
-from onnx_egraph.egraph.ops import FLOAT, INT, INTS
 from onnx_egraph.egraph.term import Expr, Tensor
-from onnx_egraph.lowering.emit import EMITTERS
+from onnx_egraph.egraph.terms import FLOAT, INT, INTS
+from onnx_egraph.lowering.emit import emit
 
 OPSET = 23
 Env = Mapping[str, Any]
@@ -87,7 +87,7 @@ class Sheet:
         for a, v in zip(e.args, ins, strict=False):
             if isinstance(v, ir.Value):
                 self._ranks[id(v)] = np.ndim(evaluate(a, self.env))
-        return EMITTERS[e.head](self, ins, attrs)
+        return emit(e.op, self, ins, attrs)
 
 
 def _input(name: str, value: Any) -> ir.Value:
@@ -211,8 +211,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
         m = call("Where", m, _number(0, q, env), _number(-np.inf, q, env))
     p: Tensor = call("SafeSoftmax", call("Biased", q, k, m, s, cap), int(kind == 1))
     if kind == 2 and masked:
-        lowest = _number(np.finfo(evaluate(q, env).dtype).min, q, env)
-        hidden = call("LessOrEqual", call("ReduceMax", m, (-1,), 1), lowest)
+        hidden = call("Equal", call("ReduceMax", m, (-1,), 1), _number(-np.inf, q, env))
         p = call("Where", hidden, _number(0, q, env), p)
     return p @ v
 

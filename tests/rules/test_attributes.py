@@ -51,7 +51,7 @@ def test_an_attribute_that_is_not_written_is_noticed() -> None:
                         continue
                     written.add(key)
                     try:
-                        wrong = bool(close(run(without(proto, *key), env)["right"], sides, env))
+                        wrong = bool(close(run(without(proto, *key), env)["right"], sides, env, sides.rhs))
                     except (Fail, InvalidArgument, InvalidGraph):  # onnxruntime refuses the node
                         wrong = True
                     if wrong:

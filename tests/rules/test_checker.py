@@ -92,6 +92,7 @@ def test_a_sample_outside_the_language_is_named(sample: dict[str, Any], says: st
         ("b t+1 2h+3:int32", (2, 8, 13), "int32"),
         ("causal 3 3", (3, 3), "float32"),
         ("hiding b 1 s t", (2, 1, 3, 7), "float32"),
+        ("lowest b 1 s t:float16", (2, 1, 3, 7), "float16"),
     ],
 )
 def test_the_language_of_samples(text: str, shape: tuple[int, ...], dtype: str) -> None:
@@ -110,6 +111,7 @@ def test_values_follow_their_word() -> None:
     assert (value("causal 3 3") < 0).tolist() == [[False, True, True], [False, False, True], [False] * 3]
     assert set(value("ids 3 60").tolist()) == {0, 1, 2}
     assert np.isneginf(value("hiding 2 3 4")).tolist() == [[[True] * 4, [False] * 4, [False] * 4]] * 2
+    assert (value("lowest 2 3 4") == np.finfo(np.float32).min).all(-1).tolist() == [[True, False, False]] * 2
     halves, pairs = value("doubled0 4 2h"), value("doubled1 4 2h")
     assert np.array_equal(halves[:, :3], halves[:, 3:])
     assert np.array_equal(pairs[:, ::2], pairs[:, 1::2])

@@ -25,14 +25,13 @@ class _Function:
     overload: str
     inputs: list[str]
     outputs: list[str]
-    attributes: list[str]
     optional: int  # trailing inputs that only take part where they may be left out
     proto: onnx.FunctionProto = field(default_factory=onnx.FunctionProto)
 
 
 class Maker:
     """`plain` models keep to what onnxruntime loads: it refuses functions that return an operand, or a value twice,
-    and calls with fewer outputs than the function.
+    calls with fewer outputs than the function, and, of two functions of one name, takes the wrong one.
     """
 
     def __init__(self, seed: int, plain: bool) -> None:
@@ -78,8 +77,9 @@ class Maker:
         needed, optional = int(rng.integers(1, 3)), int(rng.integers(0, 2))
         inputs = [*[f"i{j}" for j in range(needed)], *[f"o{j}" for j in range(optional)]]
         made = _Function(
-            f"{self._pick(['one', 'two'])}", f"F{k if int(rng.integers(3)) else 0}", "", inputs, [], ["slope"], optional
-        )
+            self._pick(['one', 'two']), f"F{k if self.plain or int(rng.integers(3)) else 0}", "", inputs,
+            [], optional,
+        )  # fmt: skip
         if any((f.domain, f.name) == (made.domain, made.name) for f in self.functions):
             made.overload = f"v{k}"
         values = inputs[:needed]
@@ -197,7 +197,10 @@ class Maker:
         turn, go, state, stays = (self._fresh(base) for _ in range(4))
         body = self._body([*values, state], optional, base, callees)
         return h.make_graph(
-            [h.make_node("Identity", [go], [stays]), *body.node, h.make_node("Add", [state, body.output[0].name], ["s"])],
+            [
+                h.make_node("Identity", [go], [stays]), *body.node,
+                h.make_node("Add", [state, body.output[0].name], ["s"]),
+            ],
             base,
             [
                 h.make_tensor_value_info(turn, T.INT64, []), h.make_tensor_value_info(go, T.BOOL, []),
@@ -220,6 +223,7 @@ def written_out(model: onnx.ModelProto) -> onnx.ModelProto:
         for node in nodes:
             new = onnx.NodeProto()
             new.CopyFrom(node)
+            new.ClearField("name")
             del new.attribute[:]
             for a in node.attribute:
                 b = onnx.AttributeProto()
