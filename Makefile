@@ -32,6 +32,13 @@ type: links ## mypy, strict
 test: ## all tests, on the working tree
 	$(BIN)/pytest
 
+smoke: ## five seconds: layers, extraction, one export through the whole path
+	$(BIN)/pytest -q -n 0 tests/packaging/test_layers.py tests/packaging/test_source.py tests/egraph/test_extract.py \
+	  "tests/models/test_snapshots.py::test_snapshot[qwen3_posids_ts_eager-cpu]"
+
+snapshots: ## write tests/models/snapshots anew, to be read as a diff
+	SNAPSHOTS=write $(BIN)/pytest -q tests/models/test_snapshots.py
+
 ci: ## what CI runs, on the built wheel
 	.ci/run
 
@@ -39,4 +46,4 @@ clean: ## remove everything git ignores, but the environments
 	rm -rf .links build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
-.PHONY: help dev links fmt lint type test ci clean
+.PHONY: help dev links fmt lint type test smoke snapshots ci clean

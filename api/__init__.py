@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .egraph.cost import CostModel, NodeCount, Roofline
+from .egraph.budget import Limits
 from .egraph.errors import EGraphError
 from .egraph.rule import Rule
-from .egraph.saturate import Limits
-from .optimize import Result, saturate_and_extract
+from .egraph.targets import CostModel, NodeCount, Roofline
+from .optimize import saturate_and_extract
 from .report import Report
+from .result import Result
 
 __all__ = [
     "CostModel", "EGraphError", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "saturate_and_extract",

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import io
+import math
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from .egraph.errors import EGraphError, ModelError
+from .egraph.budget import Limits
+from .egraph.errors import EGraphError, ModelError, one_line
 from .egraph.explain import Derivation
-from .egraph.saturate import Limits
 from .lowering.save import destination, identity
 from .report import Report
 
@@ -29,6 +33,9 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
+
+#: Seconds in which cleaning up is done.
+_MOMENT = 2.0
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="The ONNX file to read.")
@@ -49,27 +56,52 @@ DimOption = Annotated[
     ),
 ]
 IterationsOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Stop saturation after N rounds.")
+    int | None, typer.Option(metavar="N", min=1, help="Stop the saturation of each graph after N rounds.")
 ]
 TuplesOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Stop saturation when the e-graph has N tuples.")
+    int | None, typer.Option(metavar="N", min=1, help="Let no e-graph grow much beyond N tuples.")
 ]
 TimeOption = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0.001, help="Stop by the clock; such a result may not be reproducible."
+        metavar="SECONDS",
+        min=0.001,
+        help="Give the best graph found in this time, verification included; such a result may not be reproducible.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress, and of optimize no report.")]
 
 
 def main() -> None:
-    """Entry point of the console script. Exit status: 0 done, 1 an error it knows, 2 wrong usage."""
+    """Entry point of the console script. Exit status: 0 done, 1 an error it knows, 2 wrong usage, 128 + the number of
+    a signal.
+    """
+    if threading.current_thread() is threading.main_thread():
+        _unwind_on_signals()
     for stream in (sys.stdout, sys.stderr):
         # Names in a model may hold any character, and the console may know few of them.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     app()
+
+
+def _unwind_on_signals() -> None:
+    """SIGINT, SIGTERM and SIGHUP end the program as an exception does, so that nothing of it stays on the disk.
+
+    Those the caller has set to be ignored, as nohup does, still are. More of them within a moment of the first,
+    such as from an impatient hand, do not interrupt the cleaning up.
+    """
+    last = -math.inf
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        if time.monotonic() - last > _MOMENT:
+            last = time.monotonic()
+            raise SystemExit(128 + number)
+
+    for number in (signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, end)
 
 
 def _print_version(asked: bool) -> None:
@@ -98,6 +130,10 @@ def optimize(
     disable: DisableOption = None,
     target: TargetOption = "cpu",
     dim: DimOption = None,
+    custom_ops: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="LIBRARY", help="A library of operators for onnxruntime to verify with. Repeatable."),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.json", help="Also write the report, as JSON.")
     ] = None,
@@ -124,16 +160,17 @@ def optimize(
             limits=limits(iterations, max_tuples, time_limit),
             strict=strict,
             verify=verify,
+            custom_ops=tuple(custom_ops or ()),
             progress=progress,
         )
         progress(f"writing {output}")
         result.save(output, report=report)
     if result.report.verified is False:
-        typer.echo(f"warning: {result.report.verification}", err=True)
+        typer.echo(one_line(f"warning: {result.report.verification}"), err=True)
     if not quiet:
         typer.echo(result.report.text())
         typer.echo("what was not fused, and why: onnx-egraph explain")
-        typer.echo(f"wrote {output}")
+        typer.echo(one_line(f"wrote {output}"))
 
 
 @app.command()
@@ -173,7 +210,7 @@ def explain(
         progress("replaying the rules")
         lines = list(explanation(result.report, found, node, result.explain))
     for line in lines:
-        typer.echo(line)
+        typer.echo(one_line(line))
 
 
 @app.command()
@@ -209,7 +246,7 @@ def parse_dims(options: list[str] | None) -> dict[str, int | list[int]] | None:
             )
         if name in dims:
             raise typer.BadParameter(
-                f"{name!r} is given twice; write {name}=1,2 for two sizes", param_hint="--dim"
+                one_line(f"{name!r} is given twice; write {name}=1,2 for two sizes"), param_hint="--dim"
             )
         dims[name] = values[0] if len(values) == 1 else values
     return dims
@@ -234,6 +271,8 @@ def explanation(
     yield from (f"not fused: {m}" for m in missed)
     if not fused and not missed:
         yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"
+    if report.stop != "saturated":
+        yield f"stopped early: {report.stop}"
     if report.unchanged:
         yield f"unchanged: {report.unchanged}"
     if node is None:
@@ -252,7 +291,7 @@ def refuse_overwrite(option: str, path: Path, *others: Path) -> None:
     """Raises typer.BadParameter if `path` is one of `others`, through whatever link."""
     for other in others:
         if identity(path) == identity(other):
-            raise typer.BadParameter(f"{path} would overwrite {other}", param_hint=option)
+            raise typer.BadParameter(one_line(f"{path} would overwrite {other}"), param_hint=option)
 
 
 @contextlib.contextmanager
@@ -261,7 +300,7 @@ def known_errors() -> Iterator[None]:
     try:
         yield
     except EGraphError as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
 
 
@@ -275,7 +314,7 @@ def progress_on_stderr(quiet: bool) -> Iterator[Callable[[str], None]]:
     if console.is_terminal:
         with console.status("starting") as status:
             # Text, because a name in brackets would be read as markup.
-            yield lambda stage: status.update(Text(stage))
+            yield lambda stage: status.update(Text(one_line(stage)))
         return
     start = time.monotonic()
-    yield lambda stage: typer.echo(f"{time.monotonic() - start:7.2f} s  {stage}", err=True)
+    yield lambda stage: typer.echo(f"{time.monotonic() - start:7.2f} s  {one_line(stage)}", err=True)

@@ -7,103 +7,56 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
-import onnx
 import onnx_ir as ir
 
-from .egraph.cost import CostModel, Roofline
+from .egraph.budget import Budget, LimitReached, Limits
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
-from .egraph.explain import Derivation
 from .egraph.extract import extract
-from .egraph.ops import Op
+from .egraph.pace import SLACK
 from .egraph.rule import Rule, select
-from .egraph.saturate import Engine, Frozen, Limits, Row
-from .egraph.target import Target
-from .egraph.target import target as find_target
-from .lowering.emit import FUSED, NEEDS_OPSET
+from .egraph.saturate import Engine, Frozen, Row
+from .egraph.targets import CostModel, Roofline, Target
+from .egraph.targets import target as find_target
+from .egraph.terms import CLASSES, SILENT
+from .fusions import enter
+from .lowering.declared import by_kind
+from .lowering.domains import DEFAULT
 from .lowering.explain import Explainer
-from .lowering.load import OLDEST_OPSET, Loaded, Source, lift_constants, load
+from .lowering.functions import drop_unused, same_in
+from .lowering.listed import FREE, relist, unlist
+from .lowering.load import Loaded, Source, lift_constants, load
+from .lowering.names import Names
+from .lowering.older import renew
 from .lowering.opsets import can_raise
-from .lowering.price import Pricer, references
-from .lowering.reader import Reading, read
-from .lowering.save import save
+from .lowering.price import RAISE, Pricer, references
+from .lowering.reader import CALL, Reading, read
+from .lowering.runtime import DOING, Runtime
 from .lowering.shapes import Shapes, graphs_of, infer
+from .lowering.standing import standing
 from .lowering.verify import Verification
 from .lowering.verify import verify as compare
-from .lowering.writer import Names, Writer, Written, sink_constants
-from .report import Fused, Report
+from .lowering.writer import Writer, sink_constants
+from .report import Report
+from .result import Result, as_given, stamps
 from .rules import ALL
 from .verification import verdict
 
 Progress = Callable[[str], None]
 Dims = Mapping[str, int | Sequence[int]]
-#: The largest size of a named dimension at which numbers are compared.
+#: The largest size of a named dimension for all inputs that numbers are compared on; larger ones get one each.
 _COMPARED = 64
-#: The first IR version whose initializers need not be listed among the inputs.
-_FREE_CONSTANTS = 4
-#: Further passes over a model with graphs inside its nodes.
-_PASSES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The optimised model, of the same kind as the input (a path gives an onnx_ir.Model), and the report."""
-
-    model: ir.Model | onnx.ModelProto
-    report: Report
-    _ir: ir.Model = field(repr=False)
-    _sides: frozenset[Path] = field(repr=False)  # files with weights of the model that was read
-    _explainers: Sequence[Explainer] = field(default=(), repr=False)
-
-    def __repr__(self) -> str:
-        return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
-
-    def explain(self, node: str) -> Derivation:
-        """The chain of rules that made a fused node of the result (`report.fused` lists them), replayed and
-        checked.
-
-        Raises ModelError for any other name.
-        """
-        for explainer in self._explainers:
-            if node in explainer.nodes:
-                return explainer.derivation(explainer.nodes[node])
-        raise ModelError(f"no fused node of the result is named {node!r}; the report lists them")
-
-    def find(self, name: str) -> list[str]:
-        """Fused nodes of the result that are named so, or that took in the original node or value of that name."""
-        return [
-            node for explainer in self._explainers for node, cls in explainer.nodes.items()
-            if name == node or name in explainer.absorbed(cls)
-        ]  # fmt: skip
-
-    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
-        """Write the model atomically, its external data beside it; with `report`, the report there, as JSON.
-
-        Raises OutputError, and then every file is as it was.
-        """
-        texts = {} if report is None else {Path(report): self.report.to_json()}
-        save(self._ir, path, texts, self._sides)
-
-    def knows(self, name: str) -> bool:
-        """Whether a node or value of the model, or of the result, is named so."""
-        if any(name in explainer.names() for explainer in self._explainers):
-            return True
-        graphs = list(self._ir.graphs())
-        nodes = [node for graph in graphs for node in graph]
-        values = {v.name for g in graphs for v in (*g.inputs, *g.initializers.values())}
-        return name in values or any(name == n.name or name in {v.name for v in n.outputs} for n in nodes)
-
-    def near_misses(self, progress: Progress | None = None) -> list[str]:
-        """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more."""
-        if not self.report.missed:
-            last = {e.reading.graph: e for e in self._explainers}  # of several passes over a graph
-            for graph, explainer in last.items():
-                if progress is not None:
-                    progress(f"looking for near misses in {graph.name or 'the graph'}")
-                self.report.missed += explainer.misses()
-        return self.report.missed
+#: Further passes over a model, of which each but the last finds something: never reached.
+_PASSES = 8
+#: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
+_REST = 0.8
+#: What giving back a model takes of the time that reading took: writing and explaining it, and freeing memory.
+_GIVEN = 1.3
+#: The part of the time limit that a verification is left.
+_VERIFIED = 0.5
 
 
 def saturate_and_extract(
@@ -117,17 +70,21 @@ def saturate_and_extract(
     limits: Limits | None = None,
     strict: bool = False,
     verify: bool = False,
+    custom_ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
 ) -> Result:
     """The cheapest model equal to `model` that the rules prove and the target runs.
 
     model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied
     nor loaded when they are external. rules: the laws to use (default: `rules.ALL`); disable: names of rules
-    to leave out. cost: prices operators (default `Roofline`). target: "cpu", "cuda" or a Target. dims:
-    reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: when to stop saturating;
-    the best graph so far is returned. strict: keep the values of fully masked rows, and what NaN and
-    infinities come to, too: rules that assume there are none are left out. verify: run both models and raise
-    VerificationError, naming the rule, if they differ; `report.verification` says what was compared.
+    to leave out. cost: prices operators (default: a `Roofline` of the target's prices). target: "cpu", "cuda"
+    or a Target. dims: reference sizes of symbolic dims, such as {"batch": 1, "seq": [1, 512]}. limits: what the
+    call may take; at a limit the best graph so far is returned, or the model as it came, and `report.stop` says
+    which limit it was and where. Only reading the model is never cut short. strict: keep the values of fully masked
+    rows, and what NaN and infinities come to, too: rules that assume there are none are left out. verify: run both
+    models and raise VerificationError, naming the rule, if they differ; `report.verification` says what was
+    compared. custom_ops: libraries of operators for onnxruntime to load when it verifies; those that rules declare
+    are computed by their numpy meaning.
 
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
@@ -142,16 +99,23 @@ def saturate_and_extract(
         raise TargetError(f"target is {target!r}; a name such as \"cpu\", or a Target, is wanted")
     if not isinstance(limits, Limits | None):
         raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
+    budget = Budget(limits or Limits())
     off = (disable,) if isinstance(disable, str) else disable
-    run = _Run(
-        select(ALL if rules is None else rules, off), cost or Roofline(),
-        find_target(target) if isinstance(target, str) else target, dims, limits or Limits(), tell, strict,
-    )  # fmt: skip
+    given = [*(ALL if rules is None else rules)]
+    where = find_target(target) if isinstance(target, str) else target
+    run = _Run(select(given, off), cost or Roofline(where.prices), where, dims, budget, tell, strict)
+    run.report.predicts = where.prices.what if cost is None else "cost"
+    libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else custom_ops
+    runtime = Runtime(by_kind(op for r in given for op in r.terms()), [os.fspath(each) for each in libraries], budget)
+    if verify:
+        runtime.check()
+        budget.kept = _VERIFIED * (budget.limits.seconds or 0.0)
     with _uncollected():
         result = run.optimise(model)
+    budget.kept = 0.0
     if verify:
         with run.timed("verify"):
-            _verified(run, model, result)
+            _verified(run, runtime, model, result)
     return result
 
 
@@ -171,159 +135,214 @@ class _Run:
     """One call: its settings, and the report as it grows."""
 
     def __init__(
-        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, limits: Limits, tell: Progress,
+        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, budget: Budget, tell: Progress,
         strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not (strict and r.loose)]
         self.declared = {op for r in self.rules for op in r.terms()}
-        self.cost, self.target, self.dims, self.limits, self.tell = cost, target, dims, limits, tell
+        self.operators = {(domain, op) for domain, op, _ in target.ops}
+        self.operators |= {(form.domain, form.kind) for op in self.declared for form in op.forms}
+        self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
         self.strict = strict
         self.report = Report()
         self.explainers: list[Explainer] = []
+        self.inputs: list[ir.Value] = []  # all that the model lists, constants included
+        self._beyond = False  # whether the result holds terms that no rule has seen
+        self._settled = True  # whether all sizes of the model are known
+        self._changed = False
+        self._costs: dict[ir.Graph, int] = {}
+        self._stops: dict[str, None] = {}
+        self._spent = 0.0  # seconds for reading the model and inferring its shapes
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         begin = time.process_time()
-        yield
-        self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
+        try:
+            yield
+        finally:
+            self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
+
+    def stop(self, reason: str, graph: ir.Graph | None = None) -> None:
+        """Enter into the report that a limit was reached; `graph` is the body it was reached in."""
+        self._stops[f"{reason} in graph {graph.name!r}" if graph is not None else reason] = None
+        self.report.stop = "; ".join(self._stops)
 
     def optimise(self, source: Source) -> Result:
+        budget, kept = self.budget, self.budget.kept
+        begin = budget.clock()
         self.tell("reading")
         with self.timed("read"):
-            loaded = load(source)
+            loaded = load(source, self.operators)
+        self._spent = budget.clock() - begin
+        budget.kept += _GIVEN * self._spent
+        try:
+            return self._optimise(loaded)
+        finally:
+            budget.kept = kept
+
+    def _optimise(self, loaded: Loaded) -> Result:
         model, report = loaded.model, self.report
-        report.opset, report.nodes_before = loaded.opset, _count(model)
+        report.opset, report.nodes_before, report.calls = loaded.opset, _count(model), [*loaded.calls]
         imports = dict(model.graph.opset_imports)
-        report.unchanged = _left_alone(loaded)
+        report.unchanged = _left_alone(loaded) or renew(model)
         if report.unchanged:
             report.nodes_after = report.nodes_before
-            return self._result(model, loaded)
-        with self.timed("shapes"):
-            lift_constants(model)
-        changed = self._pass(model, first=True)
-        # What a body learns from its optimised surroundings may make it smaller still.
-        again = changed and len(list(model.graphs())) > 1
-        for _ in range(_PASSES if again else 0):
-            if not self._pass(model, first=False):
-                break
+            return as_given(report, loaded)
+        report.opset = model.graph.opset_imports[DEFAULT]
+        try:
+            self.budget.check("reading")
+            with self.timed("shapes"):
+                lift_constants(model)
+                self.inputs = unlist(model)
+            again = self._pass(model, first=True)
+            # A body may learn from its optimised surroundings, rules from a constant what they cannot from the nodes
+            # it was computed from, and sizes that one graph leaves open are known in another.
+            more = len(list(model.graphs())) > 1 or self._beyond or not self._settled
+            for _ in range(_PASSES if more else 0):
+                again = again and self._pass(model, first=False)
+        except LimitReached as reached:
+            self.stop(str(reached))
+        if all(graph in self._costs for graph in _inner_first(model.graph)):
+            report.cost_after = sum(self._costs.values())
+        else:
+            report.cost_before = 0  # some graph was not priced
         report.nodes_after = _count(model)
         left = {node.name for node in model.graph.all_nodes()}
         report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
+        if not self._changed:
+            limit = f"nothing cheaper was found before a limit was reached: {report.stop}"
+            report.unchanged = limit if self._stops else "no rule leads to a cheaper graph"
+            report.nodes_after = report.nodes_before
+            return as_given(report, loaded, self.explainers, self.budget.limits)
         report.needs = [
             f"operator set {version} of {domain or 'ai.onnx'}"
             for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
         ]  # fmt: skip
-        if not changed:
-            report.unchanged = "no rule leads to a cheaper graph"
-            report.nodes_after = report.nodes_before
-            model = load(source).model  # as it was, its Constant nodes included
-        elif (model.ir_version or 0) < _FREE_CONSTANTS:
+        drop_unused(model)
+        relist(model, self.inputs)
+        if (model.ir_version or 0) < FREE:
             sink_constants(model)
             report.nodes_after = _count(model)
-        return self._result(model, loaded)
+        given = ir.to_proto(model) if loaded.kind == "proto" else model
+        return Result(given, report, model, stamps(loaded), self.explainers, None, self.budget.limits)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
-        prices the model as it came.
+        prices the model as it came. Raises LimitReached before any graph.
         """
         self.tell("inferring shapes")
+        begin = self.budget.clock()
         with self.timed("shapes"):
-            shapes = infer(model)
-        names, self.report.cost_after = Names.of(model), 0
-        opset = self.report.opset
-        changed = [self._graph(model, graph, shapes, names, opset, first) for graph in _inner_first(model.graph)]
-        return any(changed)
-
-    def _result(self, model: ir.Model, loaded: Loaded) -> Result:
-        given = ir.to_proto(model) if loaded.kind == "proto" else model
-        return Result(given, self.report, model, loaded.sides, self.explainers)
+            shapes = infer(model, self.budget)
+            self._settled = self._settled and shapes.settled()
+        self._spent += self.budget.clock() - begin if first else 0.0
+        names, opset, changed = Names.of(model), self.report.opset, False
+        names.values.taken.update(v.name for v in self.inputs if v.name)
+        before, self._costs = self._costs, {}
+        graphs = _inner_first(model.graph)
+        sizes = [graph.num_nodes() + 1 for graph in graphs]
+        for k, graph in enumerate(graphs):
+            try:
+                with self.budget.sharing(sizes[k] / sum(sizes[k:])):
+                    changed |= self._graph(model, graph, shapes, names, opset, first, sizes[k] / sum(sizes))
+            except LimitReached as reached:
+                self.stop(str(reached), None if graph is model.graph else graph)
+            if graph not in self._costs and graph in before:
+                self._costs[graph] = before[graph]
+        self._changed |= changed
+        return changed
 
     def _graph(
-        self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool
+        self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool, part: float
     ) -> bool:  # fmt: skip
-        """Optimise one graph in place; False if it was left as it is."""
-        report = self.report
+        """Optimise one graph in place, which is `part` of the model; False if it was left as it is.
+
+        Raises LimitReached, and then it was, too.
+        """
+        report, budget, inner = self.report, self.budget, None if graph is model.graph else graph
         self.tell("building the e-graph")
+        begin = budget.clock()
         with self.timed("encode"):
-            reading = read(graph, shapes, opset, self.declared)
-            engine = Engine(self.rules, self.target, present=reading.terms.rows)
-            engine.load(reading.terms)
+            reading = read(graph, shapes, opset, self.declared, budget)
+            rest = _REST * (self._spent * part + budget.clock() - begin) if budget.timed else 0.0
+            if reading.terms.tuples() > budget.limits.tuples:
+                raise LimitReached(budget.full("building the e-graph"))
+            with budget.step("building the e-graph", "engine"):
+                engine = Engine(self.rules, self.target, present=reading.terms.rows, budget=budget)
+                engine.load(reading.terms)
         with self.timed("saturate"):
             try:
-                saturation = engine.saturate(self.limits, self.tell)
+                saturation = engine.saturate(budget, self.tell, rest)
             except Contradiction as error:
                 raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
+        if not saturation.complete:
+            self.stop(saturation.stop, inner)
+        if saturation.tuples > SLACK * budget.limits.tuples:
+            return False  # what comes next would take as much memory again
+        # before the first step there is no better graph, and later only if there is time to find it
+        budget.check("saturating", 0.0 if saturation.iterations else rest)
         self.tell("extracting")
         with self.timed("freeze"):
             frozen = engine.freeze()
         with self.timed("price"):
             pricer = Pricer(
                 frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops,
-                lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted),
+                lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted)
+                and all(same_in(function, wanted) for function in model.functions.values()),
             )  # fmt: skip
-            nodes, rows = pricer.enodes()
+            nodes, rows = pricer.enodes(budget)
         with self.timed("extract"):
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
-            found = extract(nodes, roots)
-        choice = {c: frozen.rows[rows[k]] for c, k in found.choice.items() if rows[k] >= 0}
-        wanted = max((NEEDS_OPSET.get(r.op, 0) for r in choice.values()), default=0)
-        read_rows = list(_read_rows(frozen, reading))
+            found = extract(nodes, roots, time_limit=max(0.0, budget.left()) if budget.timed else None)
+        if found.message and budget.timed and budget.left() <= 0:
+            self.stop(budget.reached("extracting"), inner)
+        choice = {c: r for c, k in found.choice.items() if (r := rows[k]) is not None}
+        wanted = max((pricer.needs(r) for r in choice.values()), default=0)
+        writer = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops)
+        copies = writer.copies()
+        with self.timed("price"):
+            stands = Bill(*standing(graph, pricer))
+            printed = Bill(
+                found.cost + sum(pricer.cost_of_copy(c) if r is None else pricer.cost(r) for c, r in copies),
+                sum(r.op not in SILENT for r in choice.values()) + len(copies),
+            )  # fmt: skip
         if first:
-            report.cost_before += _original_cost(read_rows, pricer)
-            for key, n in (("tuples", saturation.tuples), ("classes", frozen.classes), ("nodes", len(frozen.rows))):
-                report.egraph[key] += n
-        report.cost_after += found.cost
+            report.cost_before += stands.cost
+            report.egraph["classes"] += frozen.classes
+            report.egraph["nodes"] += len(frozen.rows)
         report.extraction = "; ".join(filter(None, [found.method, found.message]))
         report.gap = max(report.gap, found.gap)
-        report.egraph["iterations"] = max(report.egraph["iterations"], saturation.iterations)
-        if not saturation.complete:
-            report.stop = saturation.stop
-        old = {row for _, row in read_rows}
-        explainer = Explainer(reading, shapes, frozen, choice, self.rules, self.target, self.limits, old)
+        for key, n in (("tuples", saturation.tuples), ("iterations", saturation.iterations)):
+            report.egraph[key] = max(report.egraph[key], n)
+        old = set(_read_rows(frozen, reading))
+        proven = pricer.proven(choice)
+        explainer = Explainer(reading, shapes, frozen, proven, self.rules, self.target, budget.limits, old)
         self.explainers.append(explainer)
-        if all(r in old for r in choice.values()) and _printed(choice) == graph.num_nodes():
+        if not _better(printed, stands):
+            self._costs[graph] = stands.cost
             return False
+        self._costs[graph] = printed.cost - (RAISE if wanted > opset else 0)
         with self.timed("write"):
-            written = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops).write()
+            self._beyond |= pricer.beyond(choice)
+            written = writer.write()
             if wanted > opset:
-                model.graph.opset_imports[""] = report.opset = wanted
+                model.graph.opset_imports[DEFAULT] = report.opset = wanted
             for node in graph:
                 if node.domain and node.domain not in model.graph.opset_imports:
                     model.graph.opset_imports[node.domain] = 1
         with self.timed("explain"):
-            self._explain(explainer, written, old, engine.extra_ops)
+            enter(report, explainer, written, engine.extra_ops)
         return True
-
-    def _explain(
-        self, explainer: Explainer, written: Written, old: set[Row], extra: Mapping[str, Op]
-    ) -> None:
-        """Enter each new fused operator of a written graph into the report, with the rules that led to it."""
-        assumed = set(self.report.assumptions)
-        assumes = {r.name: r.assumes for r in self.rules}
-        merging = {k for k, r in enumerate(self.rules) if not r.roots()[1]}  # their product is an operand
-        for c, r in explainer.choice.items():
-            if r in old:
-                silent = explainer.frozen.why.get(c, set()) & merging
-                assumed.update(a for k in silent for a in self.rules[k].assumes)
-                continue
-            by = explainer.rules_of(c)
-            assumed.update(a for name in by for a in assumes[name])
-            if r.op not in FUSED and r.op not in extra:
-                continue
-            for n in written.nodes.get(c, ()):
-                explainer.values.setdefault(c, n.outputs[0].name or "")
-                explainer.nodes[n.name or ""] = c
-                graph = explainer.reading.graph.name or ""
-                spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
-                self.report.fused.append(Fused(n.name or "", FUSED.get(r.op, n.op_type), graph, by, spelled))
-        self.report.assumptions = sorted(assumed)
 
 
 def _left_alone(loaded: Loaded) -> str:
     """Why a model is not optimised at all, or nothing."""
-    if loaded.opset < OLDEST_OPSET:
-        return f"opset {loaded.opset} is older than {OLDEST_OPSET}; convert the model first"
-    for node in loaded.model.graph.all_nodes():
+    if not loaded.opset:
+        return "no operator set of the default domain is imported, and onnxruntime takes its newest; import one"
+    functions = loaded.model.functions.values()
+    for node in chain(loaded.model.graph.all_nodes(), *(function.all_nodes() for function in functions)):
+        if node.domain == DEFAULT and CALL in node.meta:
+            return f"node {node.name!r} ({node.op_type}) calls a function of the default domain; {loaded.calls[0]}"
         # without outputs nothing says when it must run, and what it is there for is unknown
         if not any(o.name != "" for o in node.outputs):
             return f"node {node.name!r} ({node.op_type}) has no outputs, so it is there for what else it does"
@@ -343,56 +362,63 @@ def _inner_first(graph: ir.Graph) -> list[ir.Graph]:
     return [*found, graph]
 
 
-def _printed(choice: Mapping[int, Row]) -> int:
-    quiet = {"Input", "Const", "FConst", "Ints", "Int0", "Absent", "Cons", "Nil", "Out"}
-    return sum(r.op not in quiet for r in choice.values())
+@dataclass(frozen=True, slots=True, order=True)
+class Bill:
+    """What a graph costs: predicted picoseconds, then nodes."""
+
+    cost: int
+    nodes: int
 
 
-def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[tuple[tuple[str, int], Row]]:
-    """The e-nodes the reader made, with their sort and number, as they stand after saturation."""
+def _better(printed: Bill, stands: Bill) -> bool:
+    """Whether a graph is worth writing. An equal one is not: the names and the order of a file are its author's."""
+    return printed < stands
+
+
+def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:
+    """The e-nodes the reader made, as they stand after saturation."""
     terms = reading.terms
     vectors = {k: v for v, k in terms.vectors.items()}
     for name, rows in terms.rows.items():
         op = terms.ops[name]
         for out, *args in rows:
             pairs = list(zip(op.sorts, args, strict=True))
-            children = tuple(frozen.cell(s, a) for s, a in pairs if s in ("T", "TL", "Nd"))
+            children = tuple(frozen.cell(s, a) for s, a in pairs if s in CLASSES)
             attrs = tuple(
                 vectors[a] if s == "IV" else float(a) if s == "f64" else a
-                for s, a in pairs if s not in ("T", "TL", "Nd")
+                for s, a in pairs if s not in CLASSES
             )  # fmt: skip
-            yield (op.out, out), Row(frozen.cell(op.out, out), name, children, attrs)
+            yield Row(frozen.cell(op.out, out), name, children, attrs)
 
 
-def _original_cost(read_rows: Iterable[tuple[tuple[str, int], Row]], pricer: Pricer) -> int:
-    """What the graph costs as it was read: each value once, by the cheaper of its spellings."""
-    cheapest: dict[tuple[str, int], int] = {}
-    for number, row in read_rows:
-        if pricer.ops[row.op].marker:
-            continue
-        cost = pricer.cost(row)
-        cheapest[number] = min(cheapest.get(number, cost), cost)
-    return sum(cheapest.values())
-
-
-def _verified(run: _Run, model: Source, result: Result) -> None:
+def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> None:
     """Compare the result with the model. Raises VerificationError naming the rule that is to blame."""
     source = os.fspath(model) if isinstance(model, os.PathLike) else model
-    # Reference sizes may be large; numbers are compared at small ones.
+    # Reference sizes may be large; most numbers are compared at small ones.
     given = {k: [v] if isinstance(v, int) else list(v) for k, v in (run.dims or {}).items()}
     small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
+    large = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n > _COMPARED])}
 
     def compared(optimised: ir.Model) -> Verification:
-        return compare(source, optimised, dims=small, strict=run.strict, provider=run.target.provider)
+        at_sizes = partial(
+            compare, source, optimised, large=large, strict=run.strict, provider=run.target.provider, runtime=runtime
+        )
+        outcome = at_sizes(dims=small)
+        if outcome.runs or outcome.mismatches or not small:
+            return outcome
+        free = at_sizes(dims={})  # the model does not run at these sizes
+        return replace(free, unused=[*outcome.dropped[:1], *free.unused])
 
     def right_without(names: Iterable[str]) -> bool:
+        searching = "looking for the false rule"
+        run.budget.check(searching)
         run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")
         again = _Run(
             select(run.rules, names),
             run.cost,
             run.target,
             run.dims,
-            run.limits,
+            run.budget,
             lambda stage: None,
             run.strict,
         )
@@ -400,6 +426,7 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
             outcome = compared(again.optimise(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
             return False
+        run.budget.check(searching)  # else what agrees may be the model as it came
         return outcome.ok
 
     run.tell("verifying")
@@ -409,13 +436,15 @@ def _verified(run: _Run, model: Source, result: Result) -> None:
     outcome = compared(result._ir)
     run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
     run.report.verified = outcome.ok
+    if run.budget.timed and outcome.skipped == run.budget.reached(DOING):
+        run.stop(outcome.skipped)
 
 
 def _suspects(run: _Run) -> list[str]:
     """Rules whose step in some derivation changes a value."""
     found: dict[str, None] = {}
     for explainer in run.explainers:
-        for name in explainer.false_rules():
+        for name in explainer.false_rules(run.budget):
             found[name] = None
     return list(found)
 

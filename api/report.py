@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .egraph.errors import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class Fused:
@@ -21,7 +23,12 @@ class Fused:
 
 @dataclass(slots=True)
 class Report:
-    """`times` are CPU seconds per stage; costs are picoseconds at the reference sizes."""
+    """`times` are CPU seconds per stage; costs are picoseconds at the reference sizes, 0 where a limit left some graph
+    without a price.
+
+    `egraph` counts e-classes and e-nodes of all graphs, tuples of the largest e-graph and iterations of the longest
+    saturation. `stop` is "saturated", or which limits were reached while doing what.
+    """
 
     fused: list[Fused] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -29,6 +36,7 @@ class Report:
     nodes_after: int = 0
     cost_before: int = 0
     cost_after: int = 0
+    predicts: str = "CPU time"  # what the costs are
     gap: float = 0.0
     extraction: str = ""
     egraph: dict[str, int] = field(default_factory=lambda: {"tuples": 0, "classes": 0, "nodes": 0, "iterations": 0})
@@ -39,6 +47,7 @@ class Report:
     assumptions: list[str] = field(default_factory=list)
     verification: str = ""
     verified: bool | None = None  # None: not asked for; False: could not be compared
+    calls: list[str] = field(default_factory=list)  # local functions whose calls were not looked into, and why
     needs: list[str] = field(default_factory=list)  # operator sets the result imports that the model did not
 
     def counts(self) -> dict[str, int]:
@@ -51,6 +60,8 @@ class Report:
     def text(self) -> str:
         """The report as plain lines."""
         lines = [f"nodes: {self.nodes_before} -> {self.nodes_after}"]
+        if self.stop != "saturated":
+            lines.append(f"stopped early: {self.stop}")
         if self.unchanged:
             lines.append(f"unchanged: {self.unchanged}")
         for op, n in self.counts().items():
@@ -60,13 +71,15 @@ class Report:
             often = sorted(seen.items(), key=lambda i: (-i[1], i[0]))
             lines += [f"    {k} by {', '.join(rules)}" for rules, k in often]
         lines += [f"not fused: {m}" for m in self.missed]
+        lines += [f"not looked into: {c}" for c in self.calls]
         lines += [f"needs: {n}" for n in self.needs]
         if self.cost_before:
             saved = 1 - self.cost_after / self.cost_before
-            lines.append(f"predicted CPU time: {_us(self.cost_before)} -> {_us(self.cost_after)} ({saved:.0%} less)")
-        e = self.egraph
+            costs = f"{_us(self.cost_before)} -> {_us(self.cost_after)}"
+            lines.append(f"predicted {self.predicts}: {costs} ({saved:.0%} less)")
+        e, ended = self.egraph, "saturated" if self.stop == "saturated" else "stopped"
         lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
-                     f" {self.stop} after {e['iterations']} iterations")  # fmt: skip
+                     f" {ended} after {e['iterations']} iterations")  # fmt: skip
         if self.extraction:
             lines.append(f"extraction: {self.extraction}, optimality gap {self.gap:.2%}")
         lines += [f"assumes: {a}" for a in self.assumptions]
@@ -74,7 +87,7 @@ class Report:
             lines.append(f"verification on CPU: {self.verification}")
         if self.times:
             lines.append("CPU seconds: " + ", ".join(f"{k} {v:.2f}" for k, v in self.times.items()))
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 def _us(picoseconds: int) -> str:

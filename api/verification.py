@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from textwrap import shorten
 
+from .egraph.budget import LimitReached
 from .egraph.errors import VerificationError
 from .lowering.verify import Mismatch, Verification
 
@@ -23,10 +24,13 @@ def verdict(
     """
     if outcome.mismatches:
         first = outcome.mismatches[0]
-        false = next((name for name in suspects() if right_without(frozenset({name}))), None)
-        if false is not None:
-            raise VerificationError(f"rule {false} is false: {_differs(first)}")
-        names = culprits(used[::-1], right_without)
+        try:
+            false = next((name for name in suspects() if right_without(frozenset({name}))), None)
+            if false is not None:
+                raise VerificationError(f"rule {false} is false: {_differs(first)}")
+            names = culprits(used[::-1], right_without)
+        except LimitReached as reached:
+            raise VerificationError(f"{_differs(first)}; the rule is not known: {reached}") from None
         who = "and not because of the rules that were used"
         if names:
             who = f"the numbers are right without rule{'s' * (len(names) > 1)} {' and '.join(names)}"
@@ -40,13 +44,20 @@ def verdict(
         (outcome.ill_conditioned, "since rounding changes most of it beyond use"),
     ):
         if outputs:
-            said.append(f"not compared, {why}: {', '.join(outputs)}")
+            named = [f"{n}, by {outcome.origins[n]}" if n in outcome.origins else n for n in outputs]
+            said.append(f"not compared, {why}: {', '.join(named)}")
+    if outcome.runs:
+        said += [f"not compared at {shorten(why, 200)}" for why in outcome.unused]
     if outcome.dropped and outcome.runs:
-        said.append(f"{len(outcome.dropped)} inputs could not be used: {shorten(outcome.dropped[0], 100)}")
+        said.append(f"{len(outcome.dropped)} inputs could not be used: {shorten(outcome.dropped[0], 200)}")
     return "; ".join(said)
 
 
 def _differs(first: Mismatch) -> str:
+    if first.kind == "error":
+        where = f" on [{first.feed}]" if first.feed else ""
+        mode = f", its optimizations {first.runtime}" if first.runtime else ""
+        return f"onnxruntime {first.want} the original, not the optimized model{where}: {first.got}{mode}"
     apart = f" (largest difference {first.max_abs:.3g})" if first.kind == "nan" else ""
     return f"the optimised model differs in {first}{apart}"
 

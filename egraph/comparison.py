@@ -22,9 +22,9 @@ import numpy as np
 
 from .dtypes import eps
 from .meaning import Assumed, IllFormed, differs, evaluate, first_difference, largest, outside
-from .ops import DIM, TENSOR
 from .rule import Rule, Sides
 from .term import Expr
+from .terms import DIM, TENSOR
 
 
 def bind(

@@ -11,25 +11,30 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .budget import Budget, LimitReached
 from .dtypes import NAMES
 from .errors import Contradiction, UnsoundMerge
 from .graph import TermGraph
 from .notation import Notation
 from .rule import STAGES, Rule
-from .target import Target
+from .targets import Target
+from .terms import LEAVES
 
 if TYPE_CHECKING:
-    from .saturate import Frozen, Limits
+    from .saturate import Frozen
 
 
 def blame(
-    rules: Sequence[Rule], target: Target | None, graph: TermGraph, limits: Limits, reason: str
+    rules: Sequence[Rule], target: Target | None, graph: TermGraph, budget: Budget, reason: str
 ) -> UnsoundMerge:  # fmt: skip
     """An error that names the rule, the two terms it equates and the facts that differ; `reason` is egglog's own.
 
     Where no rule is needed, a Contradiction.
     """
-    done, number = _until_conflict(rules, target, graph, limits)
+    try:
+        done, number = _until_conflict(rules, target, graph, budget)
+    except LimitReached as reached:
+        return UnsoundMerge(f"facts contradict each other, by a rule that is not known: {reached} ({reason})")
     if number is None:
         return UnsoundMerge(f"facts contradict each other, but not when the rules run one by one ({reason})")
     if number < 0:
@@ -55,10 +60,10 @@ def _first_conflict(graph: TermGraph) -> int:
 
 
 def _until_conflict(
-    rules: Sequence[Rule], target: Target | None, graph: TermGraph, limits: Limits
+    rules: Sequence[Rule], target: Target | None, graph: TermGraph, budget: Budget
 ) -> tuple[list[int], int | None]:
     """(rules run before, the number of the one that meets the conflict; -1 if none is needed, None if none
-    does).
+    does). Raises LimitReached.
     """
     from .saturate import Engine
 
@@ -68,13 +73,14 @@ def _until_conflict(
     number = -1
     try:
         engine.facts()
-        for _ in range(limits.iterations):
+        for _ in range(budget.limits.iterations):
             updated = False
             for number in order:
+                budget.check("looking for the false rule")
                 if engine.step(number):
                     done.append(number)
                     updated = True
-            if not updated or engine.tuples() > limits.tuples:
+            if not updated or engine.tuples() > budget.limits.tuples:
                 return done, None
     except UnsoundMerge:
         return done, number
@@ -138,7 +144,7 @@ def _differences(frozen: Frozen, a: int, b: int) -> list[tuple[str, str, str]]:
 
 def _letters(graph: TermGraph, frozen: Frozen) -> dict[int, str]:
     """x1, x2, ... for the inputs and constants, in the order of their numbers."""
-    leaves = sorted({r[0] for name in ("Input", "Const") for r in graph.rows.get(name, ())})
+    leaves = sorted({r[0] for name in sorted(LEAVES) for r in graph.rows.get(name, ())})
     letters: dict[int, str] = {}
     for i, term in enumerate(leaves):
         letters.setdefault(frozen.values[term], f"x{i}")

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+#: Characters of a message: what is longer, such as a name of a million letters, loses its middle.
+_LONGEST = 2000
+
+
+def one_line(text: str) -> str:
+    """The text on one line that no terminal obeys, whatever names and paths are in it: all that cannot be printed is
+    escaped as in Python.
+    """
+    if len(text) > _LONGEST:
+        text = f"{text[: 3 * _LONGEST // 4]} ... {text[-_LONGEST // 4 :]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
 
 class EGraphError(Exception):
     """Base of all errors raised on purpose. The message names the node, op, opset or file, and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class ModelError(EGraphError):

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from .dtypes import NAMES, eps
 from .graph import TermGraph
-from .ops import DIM, INTS, LIST, NODE, TENSOR, Op
 from .saturate import Frozen, Row
+from .terms import CLASSES, DIM, INTS, LEAVES, TENSOR, Op, names
 
 Array = npt.NDArray[Any]
-_GIVEN = frozenset({"Const", "Ints", "Int0", "FConst"})
+_GIVEN = names("stored", "number")
 _SYMBOLS = (2, 3, 5, 4, 7, 6)
 
 
@@ -79,7 +79,7 @@ class Evaluation:
         for a, sort in zip(args, op.sorts, strict=True):
             v: Any = (
                 self.values.get(a)
-                if sort in (TENSOR, LIST, NODE)
+                if sort in CLASSES
                 else self._vectors[a]
                 if sort == INTS
                 else a
@@ -155,7 +155,7 @@ class Evaluation:
         for term in sorted(self.values):
             if self.values[term] is not None and term in frozen.values:
                 values.setdefault(frozen.values[term], self.values[term])
-        waiting = sorted((r for r in frozen.rows if r.op not in ("Input", "Const", "DimT")), key=_order)
+        waiting = sorted((r for r in frozen.rows if r.op not in LEAVES and r.op != "DimT"), key=_order)
         compared, worst = 0, 0.0
         progress = True
         while progress:
@@ -184,7 +184,7 @@ class Evaluation:
         for sort in self.ops[row.op].sorts:
             if sort == DIM:
                 return None
-            v: Any = values.get(next(children)) if sort in (TENSOR, LIST, NODE) else next(attrs)
+            v: Any = values.get(next(children)) if sort in CLASSES else next(attrs)
             if v is None:
                 return None
             operands.append(v)

@@ -13,20 +13,22 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import UnsoundMerge
+from .budget import Budget, LimitReached, Limits
+from .errors import UnsoundMerge, one_line
 from .evaluate import Evaluation, Inputs
 from .graph import TermGraph
 from .instance import instance
 from .notation import Notation
-from .ops import DIM, INTS, LIST, NODE, TENSOR, Op
 from .region import Region, Regions
 from .rule import Rule
 from .saturate import Engine, Frozen, Row
-from .target import Target
+from .targets import Target
+from .terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
 from .view import View
 
 #: A proof that takes more rounds over its rules than this is given up.
 _ROUNDS = 12
+_DOING = "replaying the rules"
 _SHARED = 1_000_000_000  # payloads of leaves start here, clear of the model's
 _OF_SYMBOLS = frozenset({"dimsum", "dimplus"})  # facts of no term
 _BELOW, _BEYOND = -1_000_000_000, 1_000_000_000  # numbers of terms that are not the model's
@@ -67,6 +69,7 @@ class Derivation:
     letters: tuple[str, ...] = ()
     where: tuple[tuple[str, str], ...] = ()
     tried: tuple[str, ...] = ()
+    stop: str = ""  # the limit that was reached before anything was derived
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -74,6 +77,8 @@ class Derivation:
 
     def text(self) -> str:
         """One line per step."""
+        if self.stop:
+            return f"  not replayed: {self.stop}"
         lines = [f"  {self.original}"]
         for s in self.steps:
             lines.append(f"  = by {s.rule} ({s.law})")
@@ -87,7 +92,7 @@ class Derivation:
             lines.append(f"  = {self.result}, but not by these rules alone: {', '.join(self.tried) or 'none matched'}")
         if self.where:
             lines.append(f"  where {', '.join(f'{letter} is {value}' for letter, value in self.where)}")
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,7 @@ def problem(regions: Regions, region: Region) -> Problem:
     leaves = (cone.cut | missing) - set(cone.terms) - moved
     for term in sorted(leaves):
         name, args = regions.spelled(term)[0] if regions.spelled(term) else ("Input", (-1,))
-        if name in ("Const", "Ints", "Int0", "FConst", "Absent"):
+        if name in CONSTANTS:
             small.rows[name].append((term, *args))
         small.rows["Input"].append((term, _SHARED + frozen.values[term]))
     for cls in held:  # computed beside the cone, and a leaf all the same
@@ -253,7 +258,7 @@ def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
     for cls, row in region.rows.items():
         children, attrs, texts = iter(row.children), iter(row.attrs), list[str]()
         for _, sort in known[row.op].operands:
-            if sort in (TENSOR, LIST, NODE):
+            if sort in CLASSES:
                 texts.append(operand(next(children)))
             elif sort == INTS:
                 values = next(attrs)
@@ -267,9 +272,9 @@ def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
 class Replay:
     """An e-graph of one problem on which rules run one at a time, in the order given."""
 
-    def __init__(self, rules: Sequence[Rule], target: Target | None, posed: Problem) -> None:
-        self.rules, self.posed = rules, posed
-        self.engine = Engine(rules, target, apart=True)
+    def __init__(self, rules: Sequence[Rule], target: Target | None, posed: Problem, budget: Budget) -> None:
+        self.rules, self.posed, self.budget = rules, posed, budget
+        self.engine = Engine(rules, target, apart=True, budget=budget)
         self.engine.load(posed.graph)
         self.engine.facts()
 
@@ -278,22 +283,28 @@ class Replay:
 
     def search(self) -> list[int] | None:
         """Rules in the order in which they had something to add, up to the goal; None if it is not
-        reached.
+        reached. Raises LimitReached.
         """
         chain: list[int] = []
         if self.proved():
             return chain
         self.engine.run("(push)")
         try:
-            for _ in range(_ROUNDS):
+            limits = self.budget.limits
+            for _ in range(min(_ROUNDS, limits.iterations)):
                 before = len(chain)
                 for k in range(len(self.rules)):
+                    self.budget.check(_DOING)
+                    if self.engine.tuples() > limits.tuples:
+                        raise LimitReached(self.budget.full(_DOING))
                     if self.engine.step(k):
                         chain.append(k)
                         if self.proved():
                             return chain
                 if len(chain) == before:
                     return None
+            if limits.iterations < _ROUNDS:
+                raise LimitReached(f"iteration limit {limits.iterations} while {_DOING}")
             return None
         finally:
             self.engine.run("(pop)")
@@ -303,6 +314,7 @@ class Replay:
         self.engine.run("(push)")
         try:
             for k in chain:
+                self.budget.check(_DOING)
                 self.engine.step(k)
             return self.proved()
         finally:
@@ -322,32 +334,34 @@ class Replay:
 
 
 def derive(
-    regions: Regions, cls: int, target: Target | None, inputs: Inputs, *, views: bool = True
-) -> Derivation:
+    regions: Regions, cls: int, target: Target | None, inputs: Inputs, budget: Budget | None = None, *,
+    views: bool = True,
+) -> Derivation:  # fmt: skip
     """How the class of a chosen fused operator came to hold it; `views` as in `Regions.of`.
 
     Runs the rules that matched in its region; if those do not suffice, all that matched anywhere. The
     e-graph's other equalities among leaves are taken as given. Raises UnsoundMerge if the facts contradict each
-    other before any rule.
+    other before any rule, LimitReached.
     """
+    budget = budget or Budget(Limits())
     region = regions.of(cls, views=views)
     posed = problem(regions, region)
     everywhere = regions.ordered({k for ks in regions.frozen.why.values() for k in ks})
     for numbers in dict.fromkeys([regions.candidates(region), everywhere]):  # few rules make a small e-graph
-        replay = Replay([regions.rules[k] for k in numbers], target, posed)
+        replay = Replay([regions.rules[k] for k in numbers], target, posed, budget)
         try:
             chain = replay.search()
         except UnsoundMerge:
             break  # a rule is false, and the steps show which
         if chain is not None:
             return _checked(regions, region, replay, replay.shortest(chain), inputs)
-    return _failed(regions, region, target, inputs)
+    return _failed(regions, region, target, inputs, budget)
 
 
-def _failed(regions: Regions, region: Region, target: Target | None, inputs: Inputs) -> Derivation:
+def _failed(regions: Regions, region: Region, target: Target | None, inputs: Inputs, budget: Budget) -> Derivation:
     """The two ends of a chain that is not found, and those of its steps that are false."""
     rules = [regions.rules[k] for k in regions.candidates(region)]
-    replay = Replay(rules, target, problem(regions, region))
+    replay = Replay(rules, target, problem(regions, region), budget)
     found = _checked(regions, region, replay, range(len(rules)), inputs)
     false = tuple(s for s in found.steps if s.false)
     return dataclasses.replace(found, steps=false, complete=False, tried=tuple(r.name for r in rules))
@@ -366,6 +380,7 @@ def _checked(
     tolerance, complete = 0.0, True
     for k in chain:
         rule = replay.rules[k]
+        replay.budget.check(_DOING)
         try:
             if not engine.step(k):
                 continue
@@ -394,8 +409,8 @@ def _letters(posed: Problem) -> dict[int, str]:
     alphabet = [*"xyzuvwabcdefgh", *(f"x{i}" for i in range(1, 500))]
     inner = {r[0] for rows in posed.graph.rows.values() for r in rows}
     used = [t for t in dict.fromkeys([*posed.leaves.values(), *sorted(inner)])]
-    leaves = {r[0] for name in ("Input", "Const") for r in posed.graph.rows.get(name, ())}
-    written = {r[0] for name in ("Ints", "Int0", "FConst", "Absent") for r in posed.graph.rows.get(name, ())}
+    leaves = {r[0] for name in sorted(LEAVES) for r in posed.graph.rows.get(name, ())}
+    written = {r[0] for name in sorted(NUMBERS | {"Absent"}) for r in posed.graph.rows.get(name, ())}
     return dict(
         zip(
             (t for t in used if t in leaves and t not in written and t != posed.start), alphabet, strict=False

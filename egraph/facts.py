@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from . import masks
 from .dtypes import BOOL, INT64
 from .masks import Law
-from .ops import LIST, NODE, OPS, TENSOR, Op
+from .terms import LIST, NODE, OPS, TENSOR, Op
 
 MAX_RANK = 8
 #: Operands of a Concat up to which its size is summed: each takes a round of its own.

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from .ops import INTS, LIST, NODE, OPS, TENSOR, Op
+from .terms import CLASSES, INTS, LIST, NODE, OPS, TENSOR, Op
+
+#: What an integer of egglog holds. A fact beyond it is not stated: less is known, and nothing false.
+_LEAST, _LARGEST = -(2**63), 2**63 - 1
+#: Sizes above this no tensor has; products of two such are still integers of egglog.
+_LONGEST = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -70,24 +75,25 @@ class TermGraph:
 
     def state(self, fact: str, *args: Any) -> None:
         """A fact of a value: dtype, rank, len, fval, const, doubled, irange."""
-        self.facts[fact].append(args)
+        if holds(args):
+            self.facts[fact].append(args)
 
     def dims(self, value: int, dims: Sequence[int | str]) -> None:
         """rank and every dimension of a value; strings are symbols."""
         self.state("rank", value, len(dims))
         for i, d in enumerate(dims):
-            self.dim("dim", value, i - len(dims), d)
+            if isinstance(d, str) or d <= _LONGEST:
+                self._dim("dim", value, i - len(dims), d)
 
     def elements(self, value: int, elems: Sequence[int | str]) -> None:
         """len and every element of an integer vector or scalar."""
         self.state("len", value, len(elems))
         for i, d in enumerate(elems):
-            self.dim("elem", value, i, d)
+            self._dim("elem", value, i, d)
 
-    def dim(self, fact: str, value: int, index: int, d: int | str) -> None:
-        self.facts[f"{fact}-{'num' if isinstance(d, int) else 'sym'}"].append(
-            (value, index, d if isinstance(d, int) else self.symbol(d))
-        )
+    def _dim(self, fact: str, value: int, index: int, d: int | str) -> None:
+        kind = "num" if isinstance(d, int) else "sym"
+        self.state(f"{fact}-{kind}", value, index, d if isinstance(d, int) else self.symbol(d))
 
     def source(self, symbol: str, value: int, axis: int) -> None:
         """Graph input `value` has the dimension `symbol` at `axis` (counted from the end)."""
@@ -98,11 +104,16 @@ class TermGraph:
         """How many ids there are."""
         return self._count
 
+    def tuples(self) -> int:
+        """How large an e-graph it makes, about: rows and facts, what each of them states, and the name of each id."""
+        stated = sum(map(len, self.rows.values())) + sum(map(len, self.facts.values()))
+        return 2 * stated + self.size
+
     def until(self, last: int) -> TermGraph:
         """The terms and facts that name no id above `last`, to be loaded; more cannot be added to them."""
         kept = TermGraph(self.ops, vectors=self.vectors, symbols=self.symbols)
         for name, rows in self.rows.items():
-            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in (TENSOR, LIST, NODE))]
+            ids = [0, *(i for i, s in enumerate(self.ops[name].sorts, 1) if s in CLASSES)]
             if early := [row for row in rows if max(row[i] for i in ids) <= last]:
                 kept.rows[name] = early
         for name, facts in self.facts.items():
@@ -140,6 +151,13 @@ class TermGraph:
         with open(path, "w") as f:
             f.write("\n".join("\t".join(map(str, r)) for r in rows) + "\n")
         return [f"(relation {relation} ({' '.join(columns)}))", f'(input {relation} "{path}")']
+
+
+def holds(operands: Any) -> bool:
+    """Whether egglog has all integers among the operands of a term or fact, nested ones included."""
+    if isinstance(operands, tuple | list):
+        return all(map(holds, operands))
+    return not isinstance(operands, int) or _LEAST <= operands <= _LARGEST
 
 
 #: What may be true of all elements of a tensor: fact -> its relation in the e-graph.

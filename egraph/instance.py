@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .notation import Notation
-from .ops import LIST, NODE, TENSOR
 from .rule import Rule, Sides
 from .saturate import Row
 from .term import Expr
+from .terms import CLASSES
 
 Env = dict[str, Any]  # tensor, list and node variables: classes; others: numbers and tuples
 
@@ -61,7 +61,7 @@ def iter_values(e: Expr, row: Row, children: tuple[int, ...]) -> list[Any]:
     assert e.op is not None
     inner, attrs = iter(children), iter(row.attrs)
     return [
-        next(inner) if s in (TENSOR, LIST, NODE) else None if s == "Dim" else next(attrs) for s in e.op.sorts
+        next(inner) if s in CLASSES else None if s == "Dim" else next(attrs) for s in e.op.sorts
     ]
 
 
@@ -84,7 +84,7 @@ def _operands(e: Expr, i: int, values: list[Any], env: Env, notation: Notation) 
         yield env
         return
     a, value = e.args[i], values[i]
-    if a.sort in (TENSOR, LIST, NODE):
+    if a.sort in CLASSES:
         for bound in _match(a, value, env, notation):
             yield from _operands(e, i + 1, values, bound, notation)
         return
@@ -106,7 +106,7 @@ def _class(e: Expr, env: Env, notation: Notation) -> int | None:
     children: list[int] = []
     attrs: list[Any] = []
     for a in e.args:
-        if a.sort in (TENSOR, LIST, NODE):
+        if a.sort in CLASSES:
             c = _class(a, env, notation)
             if c is None:
                 return None
@@ -159,7 +159,7 @@ def show(e: Expr, env: Env, notation: Notation, binds: int = 0) -> str:
     """A pattern with its variables replaced by what they matched."""
     if e.head == "var":
         name = str(e.args[0])
-        if e.sort in (TENSOR, LIST, NODE):
+        if e.sort in CLASSES:
             return notation.within(env[name], binds) if name in env else name
         value = env.get(name, name)
         return (

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from .dtypes import code, masking
-from .ops import DIM, INT
 from .rule import Fact, Guard, Sides, eq, le, load_egglog, lt, ne, near, num, rule, select
 from .term import Dim, Env, Expr, Float, Int, Ints, Node, Tensor, Tensors, apply, call, lift, operator, tensor, variable
+from .terms import DIM, INT
 
 # ------------------------------------------------------------------------------------------------------------- terms
 

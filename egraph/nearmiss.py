@@ -12,18 +12,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .budget import Budget, Limits
 from .dtypes import NAMES
-from .ops import FLOAT, INT, OPS, TENSOR, Op
 from .rule import Guard, Rule, Sides, flatten, named
 from .saturate import Engine, Frozen
-from .view import LAYOUT
+from .terms import FLOAT, INT, LAYOUT, OPS, TENSOR, Op
 
 #: Stages whose rules make fused operators.
 FUSING = ("fuse", "target")
 #: Markers that many graphs hold without any fused operator in sight.
-_COMMON = frozenset({"Wide", "RSqrt", "DimT", "Scores", "RepeatKV", "Cell", "Stack"})
+_COMMON = frozenset(op.name for op in OPS.values() if op.common)
 #: Terms between a marker and what is fused from it, at most.
 _LAYOUTS = 3
+_DOING = "looking for near misses"
 _NONE = Op("", (), None)
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _OPERATOR = re.compile(r'\(supported "(\w+)"')
@@ -48,21 +49,25 @@ class Miss:
 
 
 def near_misses(
-    engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True
-) -> list[Miss]:
+    engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True,
+    budget: Budget | None = None,
+) -> list[Miss]:  # fmt: skip
     """What almost matched at the classes `live`, one miss per class and rule, in a fixed order.
 
     At the classes `inner` something is fused already: there only rules that would take in several stages count,
     and such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of
     `engine` before this call, which adds relations to it but no terms and no equalities. Without `complete` the
     e-graph is one whose saturation was stopped, and a rule may not have run where all its guards hold.
+    Raises LimitReached when the `budget` has no time left.
     """
+    budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
     present = {r.op for r in frozen.rows}
     known = {op for op, _ in engine.target.legal} if engine.target is not None else None
     tried: dict[str, _Try] = {}
     whole: dict[str, int] = {}
     for number, rule in enumerate(engine.rules):
+        budget.check(_DOING)
         for s, sides in enumerate(rule.sides):
             terms = {t.op for t in sides.lhs.subterms() if t.op is not None}
             if not _makes_progress(rule, sides) or not present.issuperset(op.name for op in terms):
@@ -82,7 +87,9 @@ def near_misses(
                 relation = f"full-{number}-{s}"
                 if _declare(engine, relation, rule, sides, []) is not None:
                     whole[relation] = number
+    budget.check(_DOING)
     engine.run("(run nearmiss 1)")
+    budget.check(_DOING)
     functions = engine.egraph.freeze().functions
     matched = {
         (frozen.class_of(row.inputs[0]), number) for r, number in whole.items() for row in functions[r].rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .ops import DIM, INTS, LIST, OPS, TENSOR, Op
 from .saturate import Frozen, Row
+from .terms import CLASSES, DIM, INTS, LIST, NUMBERS, OPS, TENSOR, Op
 
 _INFIX = {
     "Add": (" + ", 1),
@@ -90,7 +90,7 @@ class Notation:
     def _row(self, r: Row, binds: int) -> str:
         children, attrs = iter(r.children), iter(r.attrs)
         operands = [
-            (s, next(children) if s in (TENSOR, LIST, "Nd") else None if s == DIM else next(attrs))
+            (s, next(children) if s in CLASSES else None if s == DIM else next(attrs))
             for s in self.ops[r.op].sorts
         ]
 
@@ -127,7 +127,7 @@ class Notation:
             x, axis, start, end, step = texts
             stride, place = "" if step == "1" else f":{step}", "" if axis == "-1" else f" on {axis}"
             return f"{x}[{start}:{end}{stride}{place}]"
-        if op in ("Ints", "Int0", "FConst"):
+        if op in NUMBERS:
             return texts[0]
         if op in _LAST and texts[-1] == "-1":
             texts.pop()

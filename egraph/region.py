@@ -15,17 +15,17 @@ from typing import Any
 
 from .dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from .graph import TermGraph
-from .ops import LIST, NODE, TENSOR
 from .rule import STAGES, Rule
 from .saturate import Frozen, Row
-from .view import LAYOUT, View, Views
+from .terms import CLASSES, LAYOUT, names
+from .view import View, Views
 
 #: A cone is cut after this many terms; what lies below becomes a leaf.
 CONE_LIMIT = 500
 #: A leaf beside the cone is looked at this many operators deep.
 _REACH = 4
-_LEAVES = frozenset({"Input", "Const", "Ints", "Int0", "FConst", "Absent", "Nil"})
-_OPAQUE = frozenset({"Op1", "OpN"})
+_LEAVES = names("input", "stored", "number", "absent") | {"Nil"}
+_OPAQUE = names("opaque")
 _FLOATS = frozenset({FLOAT32, FLOAT16, FLOAT64, BFLOAT16})
 
 Term = tuple[str, tuple[Any, ...]]
@@ -179,7 +179,7 @@ class Regions:
                     children = [
                         a
                         for a, s in zip(args, self.graph.ops[name].sorts, strict=True)
-                        if s in (TENSOR, LIST, NODE)
+                        if s in CLASSES
                     ]
                     if name == "Shape":  # only the dimensions matter, and they are facts
                         cut.update(c for c in children if c not in terms)
@@ -215,7 +215,7 @@ class Regions:
             for name, args in spelled:
                 sorts = self.graph.ops[name].sorts
                 inner = (
-                    number(self._class(s, a)) if s in (TENSOR, LIST, NODE) else a
+                    number(self._class(s, a)) if s in CLASSES else a
                     for a, s in zip(args, sorts, strict=True)
                 )
                 cls = number(self._class(self.graph.ops[name].out, t))
@@ -256,7 +256,7 @@ class Regions:
                     for name, args in rows:
                         sorts = self.graph.ops[name].sorts
                         pairs = zip(args, sorts, strict=True)
-                        deeper += [a for a, s in pairs if s in (TENSOR, LIST, NODE)]
+                        deeper += [a for a, s in pairs if s in CLASSES]
             level = deeper
         if meets:
             terms.update(found)
@@ -289,7 +289,7 @@ class Regions:
                 stack += [
                     a
                     for a, s in zip(args, self.graph.ops[name].sorts, strict=True)
-                    if s in (TENSOR, LIST, NODE)
+                    if s in CLASSES
                 ]
         return found
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from .assumption import FINITE, Assumption
 from .errors import RuleError
-from .ops import FLOAT, INT, OPS, TENSOR, Op
 from .sexpr import compile_text, heads, placed
 from .term import Env, Expr, Int, variable
+from .terms import FLOAT, INT, OPS, TENSOR, Op
 
 CONTRACTS = ("exact", "reassociated", "finite")
 _SUPPORTED = re.compile(r'\(supported "(\w+)"')

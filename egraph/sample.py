@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .errors import RuleError
-from .ops import LIST, TENSOR
+from .terms import LIST, TENSOR
 
 
 class Token(NamedTuple):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .budget import Budget, Limits
 from .dtypes import NAMES
 from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
 from .graph import TRUTHS, TermGraph
-from .ops import Op
+from .pace import Pace
 from .rule import STAGES, VECTOR, Rule
-from .target import MS, Target
+from .targets import MS, Target
+from .terms import CLASSES, Op
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When to stop. Iterations and tuples are deterministic; `seconds` is not, and the report says so."""
-
-    iterations: int = 40
-    tuples: int = 2_000_000
-    seconds: float | None = None
+#: Seconds that importing egglog takes, about.
+_IMPORT = 0.2
 
 
 @dataclass(slots=True)
@@ -46,13 +42,17 @@ class Engine:
     `apart` gives each rule a ruleset of its own, for `step`; such an e-graph is not saturated. `present` are the
     terms of the graph that will be loaded: what can never match there is left out, as most of what a run costs
     is asking every rule, every time, whether anything is new.
+
+    Raises LimitReached when the `budget` has none left before the e-graph is made.
     """
 
     def __init__(
         self, rules: Sequence[Rule], target: Target | None = None, *, apart: bool = False,
-        present: Iterable[str] | None = None,
+        present: Iterable[str] | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
-        from egglog import bindings  # a second of imports: paid only when a graph is optimised
+        budget = budget or Budget(Limits())
+        budget.check("building the e-graph", 0.0 if "egglog.bindings" in sys.modules else _IMPORT)
+        from egglog import bindings  # paid only when a graph is optimised
 
         self._b = bindings
         self.rules = list(rules)
@@ -69,6 +69,7 @@ class Engine:
             self.run(f"(ruleset {stage})")
         vectors: set[str] = set()
         for number, r in enumerate(self.rules):
+            budget.check("building the e-graph")
             if apart:
                 self.run(f"(ruleset only-{number})")
             live = r if reached is None else r.within(reached, runs)
@@ -114,48 +115,72 @@ class Engine:
                     matches[name] = matches.get(name, 0) + n
         return updated
 
-    def _stages(self, stages: Sequence[str], matches: dict[str, int]) -> bool:
+    def _derive(self, matches: dict[str, int], pace: Pace) -> None:
+        """All facts of what the e-graph holds, or those that a limit leaves room for."""
+        if not pace.close:
+            self._schedule("(saturate (run facts))", matches)
+            return
+        while self._schedule("(run facts)", matches):  # the same, but asked on the way
+            if pace.lost(self.tuples()):
+                return
+
+    def _stages(self, stages: Sequence[str], matches: dict[str, int], pace: Pace) -> bool:
         """One step of each stage, and the facts of what it made; whether anything changed."""
         changed = False
         for stage in stages:
+            watched = pace.close
+            if watched and not pace.fits(stage):
+                break
             if self._schedule(f"(run {stage})", matches):
-                self._schedule("(saturate (run facts))", matches)
+                self._derive(matches, pace)
                 changed = True
+            if pace.stop:
+                break
+            if watched:
+                pace.took(stage, self.tuples())
         return changed
 
-    def saturate(self, limits: Limits, progress: Callable[[str], None] | None = None) -> Saturation:
+    def saturate(
+        self, limits: Limits | Budget, progress: Callable[[str], None] | None = None, rest: float = 0.0
+    ) -> Saturation:
         """Run the early stages (normal forms, markers) until nothing changes, then the late ones, and again, until
         nothing changes at all or a limit is met. Raises UnsoundMerge naming the false rule.
+
+        A Budget is that of the call this is a part of, and `rest` the seconds that the call takes afterwards for an
+        e-graph of this size. A single step may lead beyond a limit: then `tuples` is more than SLACK times the limit,
+        or no time is left, and facts may be missing.
         """
         matches: dict[str, int] = {}
-        begin = time.monotonic()
+        budget = limits if isinstance(limits, Budget) else Budget(limits)
+        pace = Pace(budget, self.tuples(), rest)
         early, late = ([s for s in half if any(r.stage == s for r in self.rules)] for half in (STAGES[:2], STAGES[2:]))
         try:
-            self._schedule("(saturate (run facts))", matches)
-            for i in range(1, limits.iterations + 1):
-                updated = self._stages(early, matches) or self._stages(late, matches)
-                size = self.tuples()
+            self._derive(matches, pace)
+            pace.size = self.tuples()
+            if pace.stop:
+                return Saturation(pace.stop, 0, pace.size, matches)
+            for i in range(1, budget.limits.iterations + 1):
+                updated = self._stages(early, matches, pace) or (
+                    not pace.stop and self._stages(late, matches, pace)
+                )
+                pace.size = self.tuples()
                 if progress:
-                    progress(f"saturating: iteration {i}, {size:,} tuples")
-                stop = (
-                    "saturated" if not updated
-                    else f"tuple limit {limits.tuples:,}" if size > limits.tuples
-                    else f"time limit {limits.seconds} s (not reproducible)"
-                    if limits.seconds is not None and time.monotonic() - begin > limits.seconds
-                    else ""
-                )  # fmt: skip
-                if stop:
-                    return Saturation(stop, i, size, matches)
-            return Saturation(
-                f"iteration limit {limits.iterations}", limits.iterations, self.tuples(), matches
-            )
+                    progress(f"saturating: iteration {i}, {pace.size:,} tuples")
+                if pace.stop:
+                    return Saturation(pace.stop, i if updated else i - 1, pace.size, matches)
+                if not updated:
+                    return Saturation("saturated", i, pace.size, matches)
+                if pace.size > budget.limits.tuples:
+                    return Saturation(budget.full("saturating"), i, pace.size, matches)
+            rounds = budget.limits.iterations
+            return Saturation(f"iteration limit {rounds}", rounds, pace.size, matches)
         except self._b.EggSmolError as error:
             from .conflict import blame
 
             reason = str(error).splitlines()[0]
             if self._graph is None:
                 raise UnsoundMerge(reason) from error
-            raise blame(self.rules, self.target, self._graph, limits, reason) from error
+            raise blame(self.rules, self.target, self._graph, budget, reason) from error
 
     def facts(self) -> None:
         """Derive all facts. Raises UnsoundMerge if the facts seeded contradict each other."""
@@ -204,11 +229,11 @@ def _legal(op: Op, target: Target | None) -> list[tuple[str, int]]:
 
     A domain of the caller's own is unknown to any target, and who declares an operator knows that it runs.
     """
-    domain, _, kind = op.onnx.rpartition("::")
+    domain, kind = op.forms[-1].domain, op.forms[-1].kind
     known = {
         code for code, name in NAMES.items() if target is not None and target.supports(domain, kind, name)
     }
-    foreign = domain not in ("", "ai.onnx", MS)
+    foreign = domain not in ("", MS)
     return [] if op.marker else [(op.name, code) for code in sorted(known or (NAMES if foreign else ()))]
 
 
@@ -245,7 +270,7 @@ class Frozen:
         }  # fmt: skip
         skip = {"V", "VL", "VN", "spread", "dim", "elem", "iv", "DNum", "DSym"}
         for name, f in functions.items():
-            if f.output_sort not in ("T", "TL", "Nd") or name in skip:
+            if f.output_sort not in CLASSES or name in skip:
                 continue
             sorts = f.input_sorts
             for r in f.rows:
@@ -253,7 +278,7 @@ class Frozen:
                     continue
                 children, attrs = [], []
                 for s, v in zip(sorts, r.inputs, strict=True):
-                    if s in ("T", "TL", "Nd"):
+                    if s in CLASSES:
                         children.append(number(s, v))
                     elif s != "Dim":
                         attrs.append(read[s](v))

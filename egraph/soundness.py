@@ -29,10 +29,10 @@ from .comparison import bind, unequal
 from .dtypes import code
 from .errors import EGraphError, RuleError
 from .meaning import IllFormed, evaluate
-from .ops import FLOAT, INT
 from .rule import Rule, Sides
 from .sample import Drawn, Sample, disturb, draw
 from .term import Expr
+from .terms import FLOAT, INT
 from .trial import Fired, Seeding, Trial
 
 #: Draws of one disturbed sample before it is given up.

@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from .errors import RuleError
-from .ops import DIM, FLOAT, INT, INTS, LIST, OPS, TENSOR, Op
+from .terms import CLASSES, DIM, FLOAT, INT, INTS, LIST, OPS, TENSOR, Op, declare, form, signature
 
 Env = Mapping[str, Any]
 
@@ -236,7 +236,7 @@ def call(name: str, *args: Any) -> Any:
     """The term `name(*args)`. Raises RuleError for an unknown term, a wrong number of operands or a wrong sort."""
     op = OPS.get(name)
     if op is None:
-        raise RuleError(f"unknown term {name!r}; the table is in egraph/ops.py")
+        raise RuleError(f"unknown term {name!r}; the table is egraph/terms")
     return apply(op, *args)
 
 
@@ -259,7 +259,9 @@ def operator(name: str, sig: str, numpy: Callable[..., Any], *, onnx: str, shape
     `sig` lists operands, e.g. "x w eps:f64": tensors unless a sort is given; the others become node attributes.
     `numpy` is its meaning, on arrays and plain numbers. `shape` names a shape law of facts.py ("" for none).
     """
-    operands = tuple((w.split(":")[0], w.split(":")[1] if ":" in w else TENSOR) for w in sig.split())
     if name in OPS:
         raise RuleError(f"the term {name!r} exists already; choose another name")
-    return Op(name, operands, numpy, shape=shape, onnx=onnx)
+    inputs, attributes = (
+        " ".join(n for n, sort in signature(sig) if (sort in CLASSES) == tensors) for tensors in (True, False)
+    )
+    return declare(name, sig, numpy, shape, role="fused", forms=(form(onnx, inputs, attributes),))

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from .budget import Limits
 from .dtypes import NAMES, code, masking
 from .errors import RuleError
 from .meaning import IllFormed, evaluate
-from .ops import FLOAT, INT, INTS, LIST, TENSOR
 from .rule import Rule, Sides
 from .sample import Drawn
-from .saturate import Engine, Limits, Saturation
+from .saturate import Engine, Saturation
 from .term import Expr
+from .terms import FLOAT, INT, INTS, LIST, TENSOR
 
 _LIMITS = Limits(iterations=8, tuples=20_000)
 _MARK = 1000  # numbers of values made for subterms; variables are numbered below

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from .saturate import Frozen, Row
+from .terms import LAYOUT
 
-#: Terms with the elements of their first operand, in order or in another one.
-LAYOUT = frozenset({"Transpose", "Reshape", "Unsqueeze", "Squeeze"})
 #: Terms between a class and its original value, at most.
 _STEPS = 3
 
@@ -82,4 +81,4 @@ class Views:
         yield from {r.cls: r for row in rows for r in self._shapes(row) or ()}.values()
 
 
-__all__ = ["LAYOUT", "View", "Views"]
+__all__ = ["View", "Views"]

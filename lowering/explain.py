@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, LimitReached, Limits
 from ..egraph.evaluate import Array, Inputs
 from ..egraph.explain import Derivation, derive
 from ..egraph.nearmiss import near_misses, stopped
 from ..egraph.region import Regions
 from ..egraph.rule import Rule
-from ..egraph.saturate import Engine, Frozen, Limits, Row
-from ..egraph.target import Target
-from ..egraph.view import LAYOUT
-from .emit import FUSED
+from ..egraph.saturate import Engine, Frozen, Row
+from ..egraph.targets import Target
+from ..egraph.terms import FUSED, LAYOUT, OPS
 from .reader import Reading
 from .shapes import Shapes
 from .tensors import elements
@@ -71,23 +71,33 @@ class Explainer:
         nodes = [n for v in values if (n := v.producer()) is not None]
         return {name for name in (*(v.name for v in values), *(n.name for n in nodes)) if name}
 
-    def derivation(self, cls: int) -> Derivation:
+    def derivation(self, cls: int, budget: Budget | None = None) -> Derivation:
         """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
         work.
+
+        The limits hold anew for each call, unless it is part of one that has a budget: then it raises LimitReached.
         """
-        made = self._derivation(cls, views=True)
+        try:
+            return self._whole(cls, budget or Budget(self.limits))
+        except LimitReached as reached:
+            if budget is not None:
+                raise
+            return Derivation("", (), "", False, stop=str(reached))
+
+    def _whole(self, cls: int, budget: Budget) -> Derivation:
+        made = self._derivation(cls, budget, views=True)
         if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
             return made
-        whole = self._derivation(cls, views=False)
+        whole = self._derivation(cls, budget, views=False)
         return whole if whole.complete else made
 
-    def _derivation(self, cls: int, *, views: bool) -> Derivation:
+    def _derivation(self, cls: int, budget: Budget, *, views: bool) -> Derivation:
         regions = self.regions
         region = regions.of(cls, views=views)
         key = regions.shape(region)
         known = self._derived.get(key)
         if known is None:
-            known = self._derived[key] = derive(regions, cls, self.target, self._inputs(), views=views)
+            known = self._derived[key] = derive(regions, cls, self.target, self._inputs(), budget, views=views)
         names = [self._value(c) for c in region.leaves]
         where = tuple(
             (letter, name) for letter, name in zip(known.letters, names, strict=True) if letter and name
@@ -102,27 +112,37 @@ class Explainer:
         made = self.values.get(cls)
         return f"{made} of the result" if made else ""
 
-    def false_rules(self) -> list[str]:
+    def false_rules(self, budget: Budget) -> list[str]:
         """The rule of the first step that changes a value, for each derivation of a part of the graph that
-        has one.
+        has one. Raises LimitReached.
         """
         found: dict[str, None] = {}
         regions = self.regions
         for root in dict.fromkeys(regions.of(c).root for c in self.choice):
             if set(regions.candidates(regions.of(root))):
-                steps = self.derivation(root).steps
+                steps = self.derivation(root, budget).steps
                 found.update((s.rule, None) for s in [s for s in steps if s.false][:1])
         return list(found)
 
-    def misses(self) -> list[str]:
+    def misses(self, budget: Budget) -> list[str]:
         """What was not fused and why: patterns of which a guard failed or the structure differs, and dear
         operators.
 
-        Only nodes that are still in the graph count. Saturates the graph once more.
+        Only nodes that are still in the graph count. Saturates the graph once more. What a limit leaves no room for is
+        said last.
         """
-        engine = Engine(self.rules, self.target, present=self.reading.terms.rows)
+        lines: dict[str, None] = {}
+        try:
+            self._miss(lines, budget)
+        except LimitReached as reached:
+            lines[f"the search stopped early ({reached}): more may be missed"] = None
+        return list(lines)
+
+    def _miss(self, lines: dict[str, None], budget: Budget) -> None:
+        engine = Engine(self.rules, self.target, present=self.reading.terms.rows, budget=budget)
         engine.load(self.reading.terms)
-        saturation = engine.saturate(self.limits)
+        saturation = engine.saturate(budget, rest=budget.left() / 2 if budget.timed else 0.0)
+        budget.check("looking for near misses")
         frozen = engine.freeze()
         kept = {c for c, r in self.choice.items() if r in self.old}
         terms = self.frozen.values.items()
@@ -131,22 +151,22 @@ class Explainer:
         nodes = {
             frozen.values[t]: name for t in reversed(list(self.reading.origin)) if (name := self._node(t))
         }
-        lines: dict[str, None] = {}
         if not saturation.complete:
             lines[f"saturation stopped early ({saturation.stop}): with more, more may be fused"] = None
         dear = {
-            r.cls: FUSED[r.op] for r in frozen.rows if r.op in FUSED and r not in self.old and r.cls in live - inside
+            r.cls: OPS[r.op].title for r in frozen.rows
+            if r.op in FUSED and r not in self.old and r.cls in live - inside
         }
         for cls, op in sorted(dear.items()):
             lines[f"{nodes.get(cls, '?')}: {op} would be equal, but the graph costs less without it"] = None
         live -= {*dear, *inside}
-        missed = near_misses(engine, frozen, live, self._inner(frozen) - live, complete=saturation.complete)
+        inner = self._inner(frozen) - live
+        missed = near_misses(engine, frozen, live, inner, complete=saturation.complete, budget=budget)
         for miss in missed:
-            made = FUSED.get(miss.makes, miss.makes)
+            made = OPS[miss.makes].title if miss.makes in FUSED else miss.makes
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
         for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
             lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
-        return list(lines)
 
     def _holds_fused(self, cls: int) -> bool:
         """The value is computed from a fused operator by moving axes only."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ import numpy.typing as npt
 import onnx
 import onnx_ir as ir
 
-from .inputs import Dims, Inputs, Use, name_of, size_of, symbols_of
-from .load import parsed
+from .demands import Demands
+from .inputs import Dims, Inputs, Use, is_integer, name_of, size_of, symbols_of
+from .load import inlined, parsed, understood
+from .operators import width
 from .tensors import elements
 
 Array = npt.NDArray[np.generic]
+Given = Array | list[Array] | None  # a tensor, a sequence, or an optional without a value
 Model = ir.Model | onnx.ModelProto | str | os.PathLike[str]
 Shape = tuple[int, ...]
 Bounds = tuple[int, int | None]
@@ -38,10 +42,11 @@ class Feed:
     """
 
     name: str
-    inputs: Mapping[str, Array]
+    inputs: Mapping[str, Given]
     pad_mask: Array | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     pad_dims: frozenset[str | int] = frozenset()
+    turn: int = 0  # which of the usual feeds it is
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class _Plan:
     positions: str = ""
     scale: float = 1.0
     positive: bool = False
+    integers: str = ""  # "", "zeros", "ones"
+    square: bool = False  # all lengths are one
 
 
 # Sizes of one and sizes that differ find broadcast and axis errors; float scales far from 1 find an epsilon
@@ -77,6 +84,14 @@ _PLANS = (
     _Plan(3, 4, 2, positions="one row of"),  # [1, S] ids for a batch of 3: dim names do not stop a caller
     _Plan(1, 1, 0, positions="beyond the table"),
 )
+# What to try where the original runs on none of them: few elements of any table, and many samples or pixels.
+_SPARE = tuple(
+    _Plan(1, size, 0, integers=integers, square=True)
+    for integers in ("", "zeros", "ones")
+    for size in (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 400, 512, 1024, 2048, 4096, 16384)
+)
+_AT = _Plan(1, 5, 3)  # at large sizes the caller names
+_SPREAD = 8  # the size up to which what comes out of a stack of convolutions is as long as plans say
 _LONGEST = 512  # a position table longer than this is not outgrown: the feed would cost too much
 
 
@@ -145,15 +160,31 @@ def _values(value: ir.Value, use: Use, shape: Shape, plan: _Plan, bounds: Bounds
         return np.asarray(rng.integers(0, 2, shape), bool)
     if dtype.is_integer():
         low, high = bounds
+        half = 2 ** (dtype.bitwidth - 1)
+        least, most = (-half, half) if dtype.name.startswith("INT") else (0, 2 * half)
+        if plan.integers:
+            return np.full(shape, min(max(low, plan.integers == "ones"), most - 1), kind)
         if high is None:
-            signed = dtype.name.startswith("INT")
-            wide = {"INT8": (-128, 128), "UINT8": (0, 256)}.get(dtype.name, (-9 if signed else 0, 10))
-            low, high = (1, 9) if use.divides else wide
+            wide = (least, most) if dtype.bitwidth <= 8 else (max(least, -9), 10)
+            low, high = (1, min(9, most)) if use.divides else wide
         elif plan.positions == "negative" and all(n == 0 for _, n in use.limits):
             low, high = -high, 0
-        return np.asarray(rng.integers(low, high, shape), kind)
+        low, high = max(low, least), min(high, most)
+        return np.asarray(rng.integers(low, max(high, low + 1), shape)).astype(kind)
+    if dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+        return np.asarray((rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) * plan.scale).astype(kind)
     numbers = rng.standard_normal(shape) * plan.scale
     return np.asarray(np.abs(numbers) if plan.positive else numbers).astype(kind)
+
+
+def _filled(value: ir.Value, draw: Callable[[], Array], turn: int) -> Given:
+    """What an input takes: a tensor, or several, or perhaps nothing."""
+    kind = value.type
+    if isinstance(kind, ir.OptionalType):
+        if turn % 3 == 2:
+            return None
+        kind = kind.elem_type
+    return [draw() for _ in range((2, 1, 3)[turn % 3])] if isinstance(kind, ir.SequenceType) else draw()
 
 
 def _as_mask(value: ir.Value, use: Use, mask: npt.NDArray[np.bool_]) -> Array:
@@ -163,23 +194,26 @@ def _as_mask(value: ir.Value, use: Use, mask: npt.NDArray[np.bool_]) -> Array:
     return mask.astype(dtype)
 
 
-_LARGEST = 2**30  # bytes of all inputs of a feed; the runs that compare it need several times as much
+_LARGEST = 2**30  # bytes of all inputs of a feed, and of a value inside where sizes were chosen to be large
+_LARGEST_OUTPUTS = 2**27  # at large sizes: comparing takes many times as much
 
 
 class _TooLargeError(Exception):
     """Why a feed is not built; its declared sizes are the model's affair, and no fault."""
 
 
-def _weigh(inputs: Inputs, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> None:
-    kinds = {name_of(v): v.dtype.itemsize if v.dtype is not None else 8.0 for v in inputs.values}
-    total = sum(math.prod(shape) * kinds[name] for name, shape in shapes.items())
-    if total > _LARGEST:
+def _weigh(found: float, most: int, what: str, sizes: Mapping[str, int]) -> None:
+    if found > most:
         named = ", ".join(f"{k}={v}" for k, v in sizes.items()) or "fixed sizes"
-        raise _TooLargeError(f"{named}: {total / 2**30:,.1f} GiB of inputs are too many to compare")
+        raise _TooLargeError(f"{named}: {found / 2**30:,.1f} GiB of {what} are too many to compare")
 
 
-def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
-    """The feed of a plan; None if the plan means nothing for these inputs. Raises _TooLargeError."""
+def _build(
+    inputs: Inputs, demands: Demands, plan: _Plan, turn: int, seed: int, strict: bool = False, large: bool = False
+) -> Feed | None:
+    """The feed of a plan; None if the plan means nothing for these inputs. With `strict` nothing inside is empty as
+    far as sizes can help it, `large` sizes are looked at twice. Raises _TooLargeError.
+    """
     rng = np.random.default_rng([seed, turn])
     masks = [v for v in inputs.values if inputs.is_mask(v)]
     positions = [v for v in inputs.values if inputs.is_position(v)]
@@ -192,7 +226,12 @@ def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
         if longest is None or longest > _LONGEST:
             return None
         plan = replace(plan, seq=longest + 1, positions="scattered")
-    sizes = inputs.sizes(plan.batch, plan.seq, plan.past, turn)
+    sizes = inputs.sizes(plan.batch, plan.seq, plan.past, turn, plan.square)
+
+    def size(value: ir.Value, axis: int) -> int:
+        return size_of(inputs.shape(value, turn)[axis], sizes)
+
+    large |= demands.fit(sizes, inputs.free, min(plan.seq, _SPREAD), strict, size)
     shapes: dict[str, Shape] = {}
     for value in inputs.values:
         dims = inputs.shape(value, turn)
@@ -203,9 +242,14 @@ def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
             shapes[name_of(value)] = tuple(1 if row else n for n, row in zip(shape, rows, strict=True))
     if any(size < 0 for shape in shapes.values() for size in shape):
         return None
-    _weigh(inputs, shapes, sizes)
+    given = sum(math.prod(shapes[name_of(v)]) * width(v.dtype) for v in inputs.values)
+    _weigh(given, _LARGEST, "inputs", sizes)
+    if large:
+        inside, outside = demands.largest(size)
+        _weigh(inside, _LARGEST, "one value inside", sizes)
+        _weigh(outside, _LARGEST_OUTPUTS, "outputs", sizes)
     past = size_of(inputs.cached, sizes) if inputs.cached is not None else 0
-    filled: dict[str, Array] = {}
+    filled: dict[str, Given] = {}
     pad_mask, pad_dims = None, frozenset[str | int]()
     some_padding = False
     padded = masks[turn % len(masks)] if masks and plan.pad else None
@@ -229,15 +273,17 @@ def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
         name, use = name_of(value), inputs.uses[name_of(value)]
         if name in filled:
             continue
-        if inputs.is_position(value):
+        if inputs.is_position(value) and not plan.integers:
             _, high = _limit(use, sizes)
             ids = _positions(shapes[name], high, plan.positions, past, pad_mask, rng)
             filled[name] = ids.astype(value.dtype.numpy() if value.dtype is not None else np.int64)
         else:
-            filled[name] = _values(value, use, shapes[name], plan, _limit(use, sizes), rng)
-        if value.dtype == ir.DataType.BOOL and filled[name].size == 1:
+            draw = partial(_values, value, use, shapes[name], plan, _limit(use, sizes), rng)
+            filled[name] = _filled(value, draw, turn)
+        made = filled[name]
+        if value.dtype == ir.DataType.BOOL and isinstance(made, np.ndarray) and made.size == 1:
             filled[name] = np.full(shapes[name], turn % 2 == 1)  # a switch: both branches get their turn
-    replaced = {}
+    replaced = dict[str, Given]()
     for value in inputs.defaults if turn % 2 == 0 < turn else []:
         if value.const_value is not None and value.const_value.dtype.is_floating_point():
             default: npt.NDArray[Any] = elements(value.const_value)
@@ -247,12 +293,14 @@ def _build(inputs: Inputs, plan: _Plan, turn: int, seed: int) -> Feed | None:
         parts.append(plan.pad + (" padding" if plan.pad in ("left", "right") else ""))
     if plan.positions:
         parts.append(f"{plan.positions} " + ("positions" if positions else "indices"))
-    if plan.scale != 1 and any(np.asarray(a).dtype.kind == "f" for a in filled.values()):
+    if plan.scale != 1 and any(isinstance(a, np.ndarray) and a.dtype.kind == "f" for a in filled.values()):
         parts.append(f"floats x{plan.scale:g}" + (", positive" if plan.positive else ""))
+    if plan.integers and any(is_integer(v) for v in inputs.values):
+        parts.append(f"integers {plan.integers}")
     if replaced:
         parts.append("default inputs overridden")
     ordered = {name_of(v): filled[name_of(v)] for v in inputs.values}
-    return Feed(", ".join(parts) or "fixed sizes", ordered | replaced, pad_mask, sizes, pad_dims)
+    return Feed(", ".join(parts) or "fixed sizes", ordered | replaced, pad_mask, sizes, pad_dims, turn)
 
 
 def read_model(model: Model) -> ir.Model:
@@ -260,7 +308,7 @@ def read_model(model: Model) -> ir.Model:
     if isinstance(model, ir.Model):
         return model
     if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model)
+        return understood(model)
     return parsed(model)
 
 
@@ -268,25 +316,68 @@ def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list
     """Inputs that exercise a model: about a dozen mixes of sizes, paddings, positions and float scales.
 
     A symbol gets the same size wherever its name appears, but for one feed whose position ids have a single
-    row; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Integer
-    inputs stay within the tables they index; one feed uses the negative indices that Gather allows. Feeds of more
-    than 1 GiB are left out. Same model, seed and dims: same feeds. Raises ModelError for an unreadable model or a
-    dim no input has.
+    row; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Other lengths grow
+    until a stack of convolutions has something to slide over. Integer inputs stay within the tables they index; one
+    feed uses the negative indices that Gather allows. Feeds of more than 1 GiB are left out. Same model, seed and
+    dims: same feeds. Raises ModelError for an unreadable model or a dim no input has.
     """
     return plan_feeds(model, seed=seed, dims=dims)[0]
 
 
 def plan_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> tuple[list[Feed], list[str]]:
     """The feeds of `make_feeds`, and why others are left out."""
-    inputs = Inputs(read_model(model), dims or {})
-    feeds: dict[str, Feed] = {}
-    left_out: dict[str, None] = {}
-    for turn, plan in enumerate(_PLANS):
+    found = list(Feeder(read_model(model), seed, dims or {}).usual())
+    return [f for f in found if isinstance(f, Feed)], [f for f in found if isinstance(f, str)]
+
+
+class Feeder:
+    """The feeds of `make_feeds`, each built when it is asked for, and others for when the model refuses them.
+
+    What is left out for its size is a text instead, which says why.
+    """
+
+    def __init__(self, model: ir.Model, seed: int, dims: Dims) -> None:
+        self._model, self._seed, self._dims = model, seed, dims
+        self._inputs, self._demands = Inputs(model, dims), Demands(inlined(model))
+        self._offered: set[str] = set()
+
+    def usual(self) -> Iterator[Feed | str]:
+        """The feeds to compare on, if the model runs on them."""
+        for turn, plan in enumerate(_PLANS):
+            yield from self._offer(self._inputs, plan, turn)
+
+    def instead(self, refused: Feed) -> Iterator[Feed | str]:
+        """Another for a usual one: such that nothing inside is empty."""
+        yield from self._offer(self._inputs, _PLANS[refused.turn], refused.turn, strict=True)
+
+    def at(self, sizes: Mapping[str, Sequence[int]], throughout: bool = False) -> Iterator[Feed | str]:
+        """One feed for each of the largest numbers of sizes, in turn; all of them `throughout`."""
+        inputs = Inputs(self._model, {**self._dims, **sizes})
+        for turn in range(max(map(len, sizes.values()), default=0)):
+            yield from self._offer(inputs, _AT, turn, strict=True, large=True)
+        for turn, plan in enumerate(_PLANS if throughout else ()):
+            yield from self._offer(inputs, plan, turn, strict=True, large=True)
+
+    def spare(self) -> Iterator[Feed | str]:
+        """For when the model ran on nothing else."""
+        for turn, plan in enumerate(_SPARE):
+            yield from self._offer(self._inputs, plan, turn, large=True)
+
+    def like(self, found: Feed) -> Iterator[Feed | str]:
+        """The usual ones, as far as they can be had at the sizes and integers of a spare one."""
+        kept = _SPARE[found.turn]
+        for turn, plan in enumerate(_PLANS):
+            plan = replace(plan, seq=kept.seq, square=True, integers=kept.integers)
+            yield from self._offer(self._inputs, plan, turn, large=True)
+
+    def _offer(
+        self, inputs: Inputs, plan: _Plan, turn: int, strict: bool = False, large: bool = False
+    ) -> Iterator[Feed | str]:
         try:
-            feed = _build(inputs, plan, turn, seed)
+            feed: Feed | str | None = _build(inputs, self._demands, plan, turn, self._seed, strict, large)
         except _TooLargeError as error:
-            left_out[str(error)] = None
-            continue
-        if feed is not None:
-            feeds.setdefault(feed.name, feed)
-    return list(feeds.values()), list(left_out)
+            feed = str(error)
+        name = feed.name if isinstance(feed, Feed) else feed
+        if feed is not None and name is not None and name not in self._offered:
+            self._offered.add(name)
+            yield feed

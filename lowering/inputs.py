@@ -134,6 +134,15 @@ def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
     return None
 
 
+def _forced_rank(value: ir.Value) -> int | None:
+    """The rank a weight next to the input forces on it."""
+    for use in value.uses():
+        weight = _tensor(use.node.inputs[1]) if len(use.node.inputs) > 1 and use.idx == 0 else None
+        if use.node.op_type in ("Conv", "ConvTranspose", "Gemm") and weight is not None:
+            return len(weight.shape.numpy())
+    return None
+
+
 # ---- sizes
 
 
@@ -170,6 +179,7 @@ class Inputs:
         self.defaults = [v for v in model.graph.inputs if v.is_initializer() and (model.ir_version or 0) >= 4]
         self.uses = {name_of(v): _trace(model, v) for v in self.values}
         self.dims = {k: [v] if isinstance(v, int) else list(v) for k, v in dims.items()}
+        self._ranks = {name_of(v): _forced_rank(v) for v in self.values if v.shape is None}
         axis_of: dict[str, set[int]] = {}
         holders: dict[str, list[ir.Value]] = {}
         self.forced: dict[str, int] = {}
@@ -178,8 +188,9 @@ class Inputs:
                 for name in [] if isinstance(dim, int) else symbols_of(dim):
                     axis_of.setdefault(name, set()).add(axis)
                     holders.setdefault(name, []).append(value)
-                if isinstance(dim, str) and value.shape is not None:
-                    size = _forced_dim(value, axis, len(value.shape))
+                rank = self._ranks.get(name_of(value)) if value.shape is None else len(value.shape)
+                if isinstance(dim, str) and rank is not None:
+                    size = _forced_dim(value, axis, rank)
                     if size is not None and symbols_of(dim) == {dim}:
                         self.forced[dim] = size
         unknown = sorted(set(self.dims) - set(axis_of))
@@ -206,6 +217,9 @@ class Inputs:
             self.total, self.queries = [], []
         self.seq = [s for s in dict.fromkeys([*self.seq, *only_mask]) if s not in (*self.total, *self.queries)]
         self.seq.sort(key=_of_encoder)
+        fixed = {*self.dims, *self.forced, *([self.new] if self.cached is not None else [])}
+        #: Symbols whose sizes nothing else depends on, the likelier ones to be changed first.
+        self.free = [set(self.seq) - fixed, set(self.batch) - fixed]
 
     def _cached(self) -> int | str | None:
         """The length of the decoder's cache; None if it has none."""
@@ -247,7 +261,8 @@ class Inputs:
     def shape(self, value: ir.Value, turn: int) -> list[int | str]:
         """Declared dims; unnamed ones are called input[axis]. An unknown rank is another one every turn."""
         if value.shape is None:
-            return [f"{value.name}[{axis}]" for axis in range((2, 3, 1, 0, 4)[turn % 5])]
+            rank = self._ranks.get(name_of(value))
+            return [f"{value.name}[{axis}]" for axis in range((2, 3, 1, 0, 4)[turn % 5] if rank is None else rank)]
         dims = enumerate(value.shape)
         return [d if isinstance(d, int) else d.value or f"{value.name}[{i}]" for i, d in dims]
 
@@ -260,17 +275,20 @@ class Inputs:
         named = re.search(r"position|pos_?ids|(^|_)pos$", name_of(value), re.I) is not None
         return named and is_integer(value)
 
-    def sizes(self, batch: int, seq: int, past: int, turn: int) -> dict[str, int]:
-        """A size for every symbol; those of `dims` go first, then what the three lengths demand of each other."""
+    def sizes(self, batch: int, seq: int, past: int, turn: int, square: bool = False) -> dict[str, int]:
+        """A size for every symbol; those of `dims` go first, then what the three lengths demand of each other. With
+        `square` all lengths but that of the past are `seq`.
+        """
         sizes: dict[str, int] = {}
         sizes |= dict.fromkeys(self.batch, batch) | dict.fromkeys(self.past, past)
         for at, name in enumerate(self.seq):
             axis = re.search(r"\[(\d+)\]$", name)  # unnamed dims at the same axis agree, the likeliest guess
             at = int(axis.group(1)) - 1 if axis else at
-            sizes[name] = seq if at == 0 else (3, 6, 1, 4)[(turn + at) % 4]
+            sizes[name] = seq if at == 0 or square else (3, 6, 1, 4)[(turn + at) % 4]
         for value in self.values:
             if value.shape is None:
-                for dim, size in zip(self.shape(value, turn), (batch, seq, 3, 4), strict=False):
+                rest = (seq, seq, seq) if square else (3, 4, 2)
+                for dim, size in zip(self.shape(value, turn), (batch, seq, *rest), strict=False):
                     sizes[str(dim)] = size
         sizes.update(self.forced)
         stride = 1

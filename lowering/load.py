@@ -6,41 +6,74 @@ Weights in side files stay there: only their presence, place and length are look
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no types
-from onnx_ir.passes.common import InlinePass, TopologicalSortPass
+from onnx_ir.passes.common import TopologicalSortPass
 
-from ..egraph.errors import ModelError
+from ..egraph.errors import ModelError, one_line
 from . import wellformed
+from .domains import DEFAULT, keep_order, unify
+from .functions import Kind, inline
+from .redeclared import complete, settle
 from .shapes import GRAPH_TYPES, graphs_of
 from .tensors import external, moved, own_names, renamed, side_file
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
-#: Models older than this come back unchanged.
+#: The oldest opset whose operators are read; `older.renew` brings models there.
 OLDEST_OPSET = 11
-_DEFAULT = ("", "ai.onnx")
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A model as it was given: what a file holds, or the caller's object.
+
+    `data` are the bytes of the file, or None if it is no file; `sides` are the files of its weights, by the locations
+    it has for them.
+    """
+
+    given: onnx.ModelProto | ir.Model
+    home: Path | None = None
+    sides: Mapping[str, Path] = field(default_factory=dict)
+    data: bytes | None = None
+
+    def model(self) -> ir.Model:
+        """A copy, as it stands there, that shares the weights."""
+        if isinstance(self.given, ir.Model):
+            return _cloned(self.given)
+        model = understood(self.given)
+        _check_external(model, self.home)
+        if model.functions:  # onnx-ir has renamed their nodes, which onnxruntime holds to the names that are imported
+            unify(model)
+        return model
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), and the files its weights lie in."""
+    """A private copy of the model, what kind it came as ("path", "proto" or "ir"), the files its weights lie in,
+    the model as it was given, and why calls of local functions are left in it.
+
+    `opset` is that of the default domain; 0 where nodes of it are there and none is imported.
+    """
 
     model: ir.Model
     kind: str
     opset: int
     sides: frozenset[Path]
+    original: Original
+    calls: tuple[str, ...] = ()
 
 
-def load(source: Source) -> Loaded:
+def load(source: Source, operators: Collection[Kind] = ()) -> Loaded:
     """Read and check a model. The caller's object is not changed and its weights are not copied.
 
-    Local functions are inlined, but for those written in another opset than the model, which stay calls.
+    Calls of local functions are written out, but for those named as an operator of onnxruntime or of `operators`,
+    which are that operator, and those that `Loaded.calls` names.
     Raises ModelError naming the file or node when the model cannot be read: missing, truncated, no outputs,
     a cycle, a value nothing produces, an opset newer than the installed onnx knows, external data missing,
     too short or outside the model's folder; and when it holds what would be lost: sparse initializers or
@@ -48,16 +81,17 @@ def load(source: Source) -> Loaded:
     """
     if isinstance(source, onnx.ModelProto):
         model = _deserialize(source, "the ModelProto")
-        return _prepared(model, "proto", _check_external(model))
+        sides = _check_external(model)
+        return _prepared(model, "proto", Original(source, Path.cwd() if sides else None, dict(sides)), sides, operators)
     if isinstance(source, ir.Model):
         model = _cloned(source)
-        return _prepared(model, "ir", _check_external(model))
+        return _prepared(model, "ir", Original(source), _check_external(model), operators)
     if not isinstance(source, str | os.PathLike):
         kind = type(source).__name__
         raise ModelError(f"a model is a path, an onnx.ModelProto or an onnx_ir.Model, not an object of type {kind}")
     with _naming(source):
-        model, sides = _found(Path(source))
-        return _prepared(model, "path", sides)
+        model, original = _found(Path(source))
+        return _prepared(model, "path", original, [*original.sides.items()], operators)
 
 
 def parsed(source: str | os.PathLike[str]) -> ir.Model:
@@ -66,10 +100,21 @@ def parsed(source: str | os.PathLike[str]) -> ir.Model:
         return _found(Path(source))[0]
 
 
-def _found(path: Path) -> tuple[ir.Model, frozenset[Path]]:
-    model = _deserialize(_parsed(path), str(path))
+def understood(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a ModelProto, unchecked; what is declared more than once is as onnxruntime takes it."""
+    model = ir.from_proto(proto)
+    keep_order(model, proto)
+    settle(proto.graph, model.graph)
+    return model
+
+
+def _found(path: Path) -> tuple[ir.Model, Original]:
+    data, proto = _parsed(path)
+    model = _deserialize(proto, str(path))
+    home = path.absolute().parent
     # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
-    return model, _check_external(model, path.absolute().parent, (path.parent.resolve(), path.resolve().parent))
+    sides = _check_external(model, home, (path.parent.resolve(), path.resolve().parent))
+    return model, Original(proto, home, dict(sides), data)
 
 
 @contextmanager
@@ -79,18 +124,35 @@ def _naming(source: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except ModelError as error:
         path = os.fspath(source)
-        raise error if path in str(error) else ModelError(f"{path}: {error}") from error
+        raise error if one_line(path) in str(error) else ModelError(f"{path}: {error}") from error
 
 
-def _prepared(model: ir.Model, kind: str, sides: frozenset[Path]) -> Loaded:
+def _prepared(
+    model: ir.Model, kind: str, original: Original, sides: Iterable[tuple[str, Path]], operators: Collection[Kind]
+) -> Loaded:  # fmt: skip
+    unify(model)
     _opset(model)
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
     _check_graph(model)
-    _inline(model)
+    calls = inline(model, operators)
     _sort(model)
+    complete(model)
     own_names(model)
-    return Loaded(model, kind, _opset(model), sides)
+    files = frozenset(path.resolve() for _, path in sides)
+    return Loaded(model, kind, _opset(model), files, original, calls)
+
+
+def inlined(model: ir.Model) -> ir.Model:
+    """The model, or a copy in which its local functions are inlined, as far as that can be done."""
+    if not model.functions:
+        return model
+    try:
+        copy = _cloned(model)
+        inline(copy)
+    except ModelError:
+        return model
+    return copy
 
 
 def lift_constants(model: ir.Model) -> None:
@@ -99,7 +161,7 @@ def lift_constants(model: ir.Model) -> None:
     The value keeps what the node said about itself; where both say something under one key, its own.
     """
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-        if node.op_type != "Constant" or node.domain not in _DEFAULT:
+        if node.op_type != "Constant" or node.domain != DEFAULT:
             continue
         value, graph = node.outputs[0], node.graph
         if value.is_graph_output() or not value.name:
@@ -141,7 +203,7 @@ def _constant(node: ir.Node) -> ir.TensorProtocol | None:
 # ---- reading
 
 
-def _parsed(path: Path) -> onnx.ModelProto:
+def _parsed(path: Path) -> tuple[bytes, onnx.ModelProto]:
     if "\0" in str(path):
         raise ModelError(f"{str(path)!r}: a name has no NUL character")
     try:
@@ -158,7 +220,7 @@ def _parsed(path: Path) -> onnx.ModelProto:
         proto.ParseFromString(data)
     except DecodeError as error:
         raise ModelError(f"{path}: not a complete ONNX model; was it cut short?") from error
-    return proto
+    return data, proto
 
 
 def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
@@ -174,7 +236,7 @@ def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
             )
     wellformed.check(proto)
     try:
-        return ir.from_proto(proto)
+        return understood(proto)
     except Exception as error:  # onnx-ir raises several kinds for what it does not know
         raise ModelError(f"{where}: cannot be understood ({_reason(error)})") from error
 
@@ -207,30 +269,25 @@ def _reason(error: BaseException) -> str:
 
 def _opset(model: ir.Model) -> int:
     imports = model.graph.opset_imports
-    opset = imports.get("", imports.get("ai.onnx"))
+    if not imports:
+        raise ModelError("the model imports no opset, so no operator has a meaning; give a complete model")
+    opset = imports.get(DEFAULT)
     if opset is None:
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.domain in _DEFAULT:
-                raise ModelError(
-                    f"node {node.name!r} ({node.op_type}): the model imports no opset of the default domain"
-                )
-        return OLDEST_OPSET
-    newest = onnx.defs.onnx_opset_version()
-    if opset > newest or opset < 1:
-        raise ModelError(
-            f"unknown opset {opset} of the default domain; the installed onnx knows 1 to {newest}"
-        )
-    return int(opset)
+        graphs = [*model.graphs(), *(f.graph for f in model.functions.values())]
+        return 0 if any(node.domain == DEFAULT for graph in graphs for node in graph) else OLDEST_OPSET
+    return wellformed.known_opset(int(opset))
 
 
 def _check_external(
     model: ir.Model, home: Path | None = None, folders: tuple[Path, ...] = ()
-) -> frozenset[Path]:  # fmt: skip
-    """The side files: each is there, is long enough and lies in the model's `folders`, as far as those are known.
+) -> list[tuple[str, Path]]:  # fmt: skip
+    """The side files, with the locations that lead there: each is there, is long enough and lies in the model's
+    `folders`, as far as those are known.
 
     Tensors get an absolute folder, `home` if there is one: the process may go elsewhere before the model is saved.
     """
     sizes: dict[Path, int] = {}
+    found: dict[tuple[str, Path], None] = {}
     for tensor, replace in external(model):
         if home is not None:
             tensor.base_dir = str(home)
@@ -247,6 +304,7 @@ def _check_external(
         path = side_file(tensor).absolute()
         if path not in sizes:
             sizes[path] = _length(path, name)
+        found[location, path] = None
         if folders and not any(path.resolve().is_relative_to(f) for f in folders):
             raise ModelError(f"tensor {name!r}: external data at {location!r} leads outside the model's folder")
         if start + length > sizes[path]:
@@ -255,7 +313,7 @@ def _check_external(
             replace(moved(tensor, path.resolve().name, str(path.resolve().parent)))
         elif not os.path.isabs(tensor.base_dir):
             replace(moved(tensor, location, os.path.abspath(tensor.base_dir)))
-    return frozenset(path.resolve() for path in sizes)
+    return [*found]
 
 
 def _length(path: Path, tensor: str | None) -> int:
@@ -289,33 +347,7 @@ def _missing(value: ir.Value) -> bool:
     return value.producer() is None and not value.is_graph_input() and value.const_value is None
 
 
-# ---- inlining, sorting
-
-
-def _inline(model: ir.Model) -> None:
-    if not model.functions:
-        return
-    imports = dict(model.opset_imports)
-
-    def same_opsets(function: ir.Function) -> bool:
-        return all(
-            imports.get(domain, version) == version for domain, version in function.opset_imports.items()
-        )
-
-    try:
-        InlinePass(criteria=same_opsets)(model)
-    except Exception as error:  # recursion, or too many operands in a call
-        raise ModelError(f"the local functions cannot be inlined ({_reason(error)})") from error
-    called: set[tuple[str, str, str]] = set()
-    waiting = [node.op_identifier() for node in model.graph.all_nodes()]
-    while waiting:
-        name = waiting.pop()
-        if name in model.functions and name not in called:
-            called.add(name)
-            waiting += [node.op_identifier() for node in model.functions[name].all_nodes()]
-    for name in list(model.functions):
-        if name not in called:
-            del model.functions[name]
+# ---- sorting
 
 
 def _sort(model: ir.Model) -> None:

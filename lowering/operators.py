@@ -48,6 +48,17 @@ SAME = tuple(
 )
 
 
+def title(node: ir.Node) -> str:
+    """How a message calls a node: by its name, or else by what it gives."""
+    named = node.name or next((o.name for o in node.outputs if o.name), "")
+    return f"node {named!r} ({node.domain + '::' if node.domain else ''}{node.op_type})"
+
+
+def width(dtype: ir.DataType | None) -> float:
+    """Bytes of an element; a guess where there is no saying."""
+    return 8.0 if dtype is None or dtype == ir.DataType.STRING else dtype.itemsize
+
+
 def tables(node: ir.Node) -> Mapping[int, int]:
     """The operands that hold indices, each with the operand that holds the table they index."""
     contrib = node.op_type == "RotaryEmbedding" and node.domain == "com.microsoft"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx
 
+from .domains import DEFAULT
 from .reader import Reading
 from .shapes import GRAPH_TYPES
 
@@ -27,14 +28,15 @@ def can_raise(reading: Reading, opset: int) -> bool:
     if not reading.graph.opset_imports:
         return False  # only the outermost graph has imports
     for node in reading.payloads.nodes:
-        if node.domain in ("", "ai.onnx") and not _same(node.op_type, reading.opset, opset):
+        if node.domain == DEFAULT and not same_operator(node.op_type, reading.opset, opset):
             return False
         if any(a.type in GRAPH_TYPES for a in node.attributes.values()):
             return False
     return True
 
 
-def _same(op: str, old: int, new: int) -> bool:
+def same_operator(op: str, old: int, new: int) -> bool:
+    """Whether a node of this type means the same in both opsets of the default domain, and runs in the new one."""
     try:
         a, b = onnx.defs.get_schema(op, old, ""), onnx.defs.get_schema(op, new, "")
     except onnx.defs.SchemaError:

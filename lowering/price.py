@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.cost import ABSENT, CostModel, Tensor, Work
-from ..egraph.dtypes import NAMES
+from ..egraph.budget import Budget
+from ..egraph.dtypes import INT64, NAMES
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extract import ENode
-from ..egraph.ops import LIST, NODE, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
-from .emit import NEEDS_OPSET
+from ..egraph.targets import ABSENT, CostModel, Tensor, Work
+from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
+from .domains import DEFAULT
+from .emit import PART_OF_SHAPE
+from .folding import Folding
 from .reader import Reading
 from .shapes import Shapes
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
-_RAISE = 5_000_000
-_CONSTANT = {"Const", "FConst", "Ints", "Int0", "Absent", "Nil"}
-_LEAVES = {"Input", "Cons", "Out", *_CONSTANT}
+RAISE = 5_000_000
+#: What is known when the model is loaded, whatever else is.
+_CONSTANT = CONSTANTS | {"Nil"}
+_OPAQUE = names("opaque")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,14 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     `dims` maps a dimension's name in the model to a size, or to a list of sizes of equal length with the others.
     Raises ModelError for a name no input of the model has.
     """
-    declared = {str(v.shape[a]) for v, a in shapes.sources.values() if v.shape is not None}
+    axes = [v.shape[a] for v, a in shapes.sources.values() if v.shape is not None]
+    declared = {d.value for d in axes if isinstance(d, ir.SymbolicDim) and d.value is not None}
     for name in dims or {}:
         if name not in declared:
             raise ModelError(f"no input of the model has a dimension named {name!r}; there are {sorted(declared)}")
     chosen = {k: list(v) if isinstance(v, Sequence) else [v] for k, v in (dims or {}).items()}
     points = max([2, *(len(v) for v in chosen.values())])
+    batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
     result = []
     for k in range(points):
         sizes: dict[str, int] = {}
@@ -51,7 +58,7 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
             given = chosen.get(str(value.shape[axis]) if value.shape is not None else symbol)
             if given:
                 sizes[symbol] = given[min(k, len(given) - 1)]
-            elif axis == 0:
+            elif axis == 0 or (value.shape is not None and str(value.shape[axis]) in batches):
                 sizes[symbol] = 1
             elif value.dtype in (ir.DataType.INT64, ir.DataType.INT32):
                 sizes[symbol] = 128 if k else 1
@@ -62,7 +69,10 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
 
 
 class Pricer:
-    """Costs of rows; rows no file can hold have none."""
+    """Costs of what the classes may be printed as: rows of the e-graph, constants, and rows in place of others.
+
+    Rows no file can hold have none. What stands for one node is priced as that node would be when read again.
+    """
 
     def __init__(
         self, frozen: Frozen, reading: Reading, shapes: Shapes, model: CostModel, points: Sequence[Reference],
@@ -74,58 +84,172 @@ class Pricer:
         self._names = {f"${k}": name for name, k in reading.terms.symbols.items()}
         self._sizes: dict[tuple[str, int], int] = {}
         self._tensors: dict[tuple[int, int], Tensor] = {}
-        self._lists: dict[int, tuple[int, ...]] = {}
         self._outs: dict[int, dict[int, int]] = {}
         for r in frozen.rows:
             if r.op == "Out":
                 self._outs.setdefault(r.children[0], {})[r.attrs[0]] = r.cls
         self._cells = {r.cls: r.children for r in frozen.rows if r.op in ("Cons", "Nil")}
+        self._absent = {r.cls for r in frozen.rows if r.op == "Absent"}
+        self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
         self.const = self._constants()
+        self._folding = Folding(frozen, reading.payloads, self.ops)
+        self._raised = frozen.classes  # the class that stands for a newer opset
+        self._wholes = {r.children[0]: r.cls for r in frozen.rows if r.op == "Shape" and self._whole(r)}
+        self._ranks: dict[int, int] = {}  # of tensors whose shapes are classes of ours
+        self._behind: dict[Row, Row] = {}  # a row that is printed in place of one of the e-graph
+        self._at_load: set[ir.Value] = set()
+        for node in reading.graph:
+            if self._loads(node, reading.captured(node)):
+                self._at_load.update(node.outputs)
 
-    def enodes(self) -> tuple[list[ENode], list[int]]:
-        """ENodes and, for each, the index of its row (-1: the price of raising the opset)."""
-        nodes, rows, raised = [], [], self.frozen.classes
-        for i, r in enumerate(self.frozen.rows):
+    # ---- what may be printed
+
+    def enodes(self, budget: Budget) -> tuple[list[ENode], list[Row | None]]:
+        """ENodes and, for each, the row that is printed for it (None: the price of raising the opset).
+
+        Raises LimitReached.
+        """
+        nodes, rows = list[ENode](), list[Row | None]()
+
+        def offer(r: Row, *more: int) -> None:
+            nodes.append(ENode(r.cls, (*r.children, *more), self.cost(r)))
+            rows.append(r)
+
+        for r in self.frozen.rows:
+            budget.check("extracting")
             if self.ops[r.op].marker:
                 continue
-            children = r.children
-            wanted = NEEDS_OPSET.get(r.op, 0)
-            if wanted > self.reading.opset:
-                if not self.may_use(wanted):
-                    continue
-                children = (*children, raised)
-            nodes.append(ENode(r.cls, children, self.cost(r)))
-            rows.append(i)
-        nodes.append(ENode(raised, (), _RAISE))
-        rows.append(-1)
+            wanted = self.needs(r)
+            if wanted <= self.reading.opset:
+                offer(r)
+            elif self.may_use(wanted):
+                offer(r, self._raised)
+            if r.op == "Shape" and wanted > self.reading.opset:
+                for part in self._part_of_shape(r):
+                    offer(part)
+        values = self.reading.payloads.values
+        for c, array in self._folding.constants().items():
+            values.append(ir.Value(const_value=ir.tensor(array)))
+            constant = Row(c, "Const", (), (len(values) - 1,))
+            self._behind[constant] = self._folding.rows.get(c, constant)
+            offer(constant)
+        nodes.append(ENode(self._raised, (), RAISE))
+        rows.append(None)
         return nodes, rows
 
+    def needs(self, r: Row) -> int:
+        """The oldest opset in which there is a node for the row."""
+        return self.ops[r.op].oldest if r.op != "Shape" or self._whole(r) else PART_OF_SHAPE
+
+    def proven(self, choice: Mapping[int, Row]) -> dict[int, Row]:
+        """The rows of the e-graph that a choice of printed ones stands for."""
+        found: dict[int, Row] = {}
+        waiting = [self._behind.get(r, r) for c, r in choice.items() if c < self._raised]
+        while waiting:
+            r = waiting.pop()
+            if r.cls not in found:
+                found[r.cls] = r
+                waiting += [self._folding.rows[c] for c in r.children if c not in choice and c in self._folding.rows]
+        return {c: found[c] for c in (*(c for c in choice if c in found), *sorted(found.keys() - choice.keys()))}
+
+    def beyond(self, choice: Mapping[int, Row]) -> bool:
+        """Whether a choice of printed rows holds some that no rule has seen: constants, parts of shapes."""
+        return any(r in self._behind for r in choice.values())
+
+    def _whole(self, r: Row) -> bool:
+        return bool(r.attrs == (-self.frozen.rank.get(r.children[0], 0), 0))
+
+    def _part_of_shape(self, r: Row) -> Iterator[Row]:
+        """Some sizes of a tensor as a slice of all, in opsets whose Shape gives all."""
+        [x] = r.children
+        rank = self.frozen.rank.get(x)
+        if rank is None:
+            return
+        if x not in self._wholes:
+            self._wholes[x] = self._raised + 1 + len(self._ranks)
+            self._ranks[self._wholes[x]] = rank
+            yield Row(self._wholes[x], "Shape", (x,), (-rank, 0))
+        first, last = r.attrs
+        part = Row(r.cls, "SliceC", (self._wholes[x],), (-1, first + rank, last + rank, 1))
+        self._behind[part] = r
+        yield part
+
+    # ---- what it costs
+
     def cost(self, r: Row) -> int:
-        if r.op in _LEAVES:
+        """The price of a row. Raises CostError for one that is no number."""
+        if r.op in SILENT:
             return 0
+        name, attrs = self._title(r)
+        ins, folded = self._operands(r), self._folds(r)
+        return self._total(lambda k: Work(
+            name, tuple(self._tensor(c, k) for c in ins),
+            tuple(_told(t, folded) for t in self._results(r, k)), attrs,
+        ))  # fmt: skip
+
+    def cost_of_copy(self, c: int) -> int:
+        """The price of an Identity of a class."""
+        return self._total(lambda k: Work("Identity", (self._tensor(c, k),), (self._tensor(c, k),), {}))
+
+    def cost_of_node(self, node: ir.Node) -> int:
+        """The price of a node of the graph as it stands there, as a term that no rule looks into."""
+        captured = self.reading.captured(node)
+        ins, folded = [*node.inputs, *captured], self._loads(node, captured)
+        return self._total(lambda k: Work(
+            _title(node), tuple(ABSENT if v is None else self._value(v, k) for v in ins),
+            tuple(_told(self._value(v, k), folded) for v in node.outputs), _attributes(node),
+        ))  # fmt: skip
+
+    def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
+        """The price of a node that is read as this one term."""
+        op = self.ops[spelling[0]]
+        operands = list(zip((n for n, _ in op.operands), op.sorts, spelling[1:], strict=True))
+        attrs = {n: a for n, s, a in operands if s not in CLASSES}
+        ins = [v for _, s, a in operands if s in CLASSES for v in (a if s == LIST else [a])]
+        folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
+        return self._total(lambda k: Work(
+            op.name, tuple(self._operand(v, k) for v in ins),
+            tuple(_told(self._value(v, k), folded) for v in node.outputs), attrs,
+        ))  # fmt: skip
+
+    def _total(self, work: Callable[[int], Work]) -> int:
         total = 0
         for k, p in enumerate(self.points):
-            work = self._work(r, k)
-            cost = self.model.cost(work)
+            priced = work(k)
+            try:
+                cost = self.model.cost(priced)
+            except CostError:
+                raise
+            except Exception as error:  # a caller's code may raise anything
+                raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
             if not isinstance(cost, Integral) or cost < 0:
-                raise CostError(f"the cost model gives {work.op} the cost {cost!r}; picoseconds are an int from 0 up")
+                raise CostError(f"the cost model gives {priced.op} the cost {cost!r}; picoseconds are an int from 0 up")
             total += int(cost) * p.weight
         return total
 
-    def _work(self, r: Row, k: int) -> Work:
-        name = r.op
-        if name in ("Op1", "OpN"):
+    def _title(self, r: Row) -> tuple[str, dict[str, Any]]:
+        """What a cost model is told of a row: operator and attributes."""
+        if r.op in _OPAQUE:
             node = self.reading.payloads.nodes[r.attrs[0]]
-            name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-            attrs = {a.name: a.value for a in node.attributes.values() if not a.is_ref()}
-        else:
-            names = [n for n, s in self.ops[name].operands if s not in (TENSOR, LIST, NODE)]
-            attrs = dict(zip(names, r.attrs, strict=True))
+            return _title(node), _attributes(node)
+        op = self.ops[r.op]
+        return r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
+
+    def _operands(self, r: Row) -> list[int]:
         ins: list[int] = []
-        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in (TENSOR, LIST, NODE)), strict=True):
+        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in CLASSES), strict=True):
             ins += self._items(c) if s == LIST else [c]
-        outs = [c for _, c in sorted(self._outs.get(r.cls, {}).items())] if self.ops[r.op].out == NODE else [r.cls]
-        return Work(name, tuple(self._tensor(c, k) for c in ins), tuple(self._tensor(c, k) for c in outs), attrs)
+        return ins
+
+    def _results(self, r: Row, k: int) -> list[Tensor]:
+        if self.ops[r.op].out != NODE:
+            return [self._tensor(r.cls, k)]
+        outs = self._outs.get(r.cls, {})
+        if r.op != "Split":
+            return [self._tensor(c, k) for _, c in sorted(outs.items())]
+        whole, (axis, sizes) = self._tensor(r.children[0], k), r.attrs
+        parts = [None if whole.shape is None else (*whole.shape[:axis], n, *whole.shape[axis:][1:]) for n in sizes]
+        return [self._tensor(outs[i], k) if i in outs else replace(whole, shape=p) for i, p in enumerate(parts)]
 
     def _items(self, cell: int) -> list[int]:
         items = []
@@ -140,50 +264,96 @@ class Pricer:
             dtype, shape = self.frozen.dtype.get(c), self.frozen.shape(c)
             if dtype is None and c in self._absent:
                 known = ABSENT
+            elif c in self._ranks:
+                known = Tensor(NAMES[INT64], (self._ranks[c],))
             else:
-                dims = None if shape is None else tuple(self._size(d, k, i) for i, d in enumerate(shape))
-                known = Tensor(NAMES.get(dtype or 0, "float32"), dims, c in self.const)
+                names = None if shape is None else [self._names[d] if isinstance(d, str) else d for d in shape]
+                known = Tensor(NAMES.get(dtype or 0, "float32"), self._shape(names, k), c in self.const)
             self._tensors[c, k] = known
         return known
 
-    def _size(self, d: int | str | None, k: int, axis: int) -> int:
-        if isinstance(d, int):
-            return max(d, 0)
-        if d is None:
+    def _value(self, value: ir.Value, k: int) -> Tensor:
+        """A value of the graph, by the facts of its class if it has one."""
+        c = self._classes.get(value)
+        if c is not None:
+            return self._tensor(c, k)
+        facts = self.shapes.of(value)
+        code = 0 if facts.dtype is None else facts.dtype.value
+        return Tensor(NAMES.get(code, "float32"), self._shape(facts.dims, k), self._loaded(value))
+
+    def _operand(self, operand: Any, k: int) -> Tensor:
+        """An operand of a spelling: a value, a vector of numbers, or nothing."""
+        if isinstance(operand, ir.Value):
+            return self._value(operand, k)
+        return Tensor(NAMES[INT64], (len(operand[1]),), True) if operand[0] == "Ints" else ABSENT
+
+    def _shape(self, dims: Sequence[int | str | None] | None, k: int) -> tuple[int, ...] | None:
+        return None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
+
+    def _size(self, dim: int | str | None, k: int, axis: int) -> int:
+        if isinstance(dim, int):
+            return max(dim, 0)
+        if dim is None:
             return 128 if k and axis else 1  # unknown: taken for a batch in front, for a length elsewhere
-        known = self._sizes.get((d, k))
+        known = self._sizes.get((dim, k))
         if known is None:
-            dim, sizes = self._names[d], self.points[k].sizes
+            sizes = self.points[k].sizes
             values = {s: sizes.get(s, 128 if k else 1) for s in self.shapes.symbols(dim)}
             try:
                 known = max(self.shapes.evaluate(dim, values), 0)
             except ValueError:
                 known = 128 if k else 1
-            self._sizes[d, k] = known
+            self._sizes[dim, k] = known
         return known
 
+    # ---- what onnxruntime computes at load
+
     def _constants(self) -> set[int]:
-        """Classes some member of which is computed from constants alone: onnxruntime folds them at load."""
-        self._absent = {r.cls for r in self.frozen.rows if r.op == "Absent"}
+        """Classes some member of which is computed from constants alone."""
         const: set[int] = set()
         users: dict[int, list[Row]] = {}
         todo: list[Row] = []
         for r in self.frozen.rows:
             if r.op in _CONSTANT:
                 todo.append(r)
-            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in ("Op1", "OpN") and not r.children):
+            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in _OPAQUE and not r.children):
                 for c in set(r.children):
                     users.setdefault(c, []).append(r)
         while todo:
             r = todo.pop()
-            if r.cls in const or not all(c in const for c in r.children):
-                continue
-            if r.op in ("Op1", "OpN") and not self._deterministic(r):
+            if r.cls in const or not all(c in const for c in r.children) or not self._deterministic(r):
                 continue
             const.add(r.cls)
             todo += users.get(r.cls, ())
         return const
 
+    def _folds(self, r: Row) -> bool:
+        return all(c in self.const for c in r.children) and self._deterministic(r)
+
     def _deterministic(self, r: Row) -> bool:
-        node = self.reading.payloads.nodes[r.attrs[0]]
-        return "Random" not in node.op_type and node.op_type not in ("Multinomial", "Bernoulli", "Dropout")
+        return r.op not in _OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
+
+    def _loaded(self, value: ir.Value | None) -> bool:
+        """Whether a value of the graph, as it is computed there, is known at load."""
+        if value is None or value in self._at_load:
+            return True
+        return value.const_value is not None and not value.is_graph_input()
+
+    def _loads(self, node: ir.Node, captured: Iterable[ir.Value] = ()) -> bool:
+        return _deterministic(node) and all(self._loaded(v) for v in (*node.inputs, *captured))
+
+
+def _told(tensor: Tensor, const: bool) -> Tensor:
+    return tensor if tensor.const == const else replace(tensor, const=const)
+
+
+def _title(node: ir.Node) -> str:
+    return node.op_type if node.domain == DEFAULT else f"{node.domain}::{node.op_type}"
+
+
+def _attributes(node: ir.Node) -> dict[str, Any]:
+    return {a.name: a.value for a in node.attributes.values() if not a.is_ref()}
+
+
+def _deterministic(node: ir.Node) -> bool:
+    return "Random" not in node.op_type and node.op_type not in ("Multinomial", "Bernoulli", "Dropout")

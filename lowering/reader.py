@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..egraph.dtypes import masking
-from ..egraph.graph import TermGraph
-from ..egraph.ops import FLOAT, INT, INTS, OPS, TENSOR, Op
+from ..egraph.budget import Budget, Limits
+from ..egraph.dtypes import NAMES, masking
+from ..egraph.graph import TermGraph, holds
+from ..egraph.terms import OPS, Op
+from .declared import arguments, by_kind
+from .domains import DEFAULT
 from .shapes import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 from .tensors import elements
@@ -38,14 +40,9 @@ _FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "P
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
-_KNOWN_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
-
-
-_ATTRIBUTES = MappingProxyType({INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS})
-
-
-def _kind(domain: str, op: str) -> tuple[str, str]:
-    return "" if domain == "ai.onnx" else domain, op
+#: What `meta` of a node holds a value for if it calls a local function: nothing is known of what it does.
+CALL = "onnx_egraph.call"
+_KNOWN_DOMAINS = {DEFAULT, "ai.onnx.ml", "com.microsoft"}
 
 
 @dataclass(slots=True)
@@ -70,8 +67,13 @@ class Reading:
     graph: ir.Graph
     opset: int
     origin: dict[int, list[ir.Value]]
-    live: int  # nodes of the graph some output needs
+    spelled: Mapping[ir.Node, Sequence[Spelling]]  # how each node that some output needs was read
     own_sizes: Mapping[str, str] = field(default_factory=dict)
+
+    def captured(self, node: ir.Node) -> Sequence[ir.Value]:
+        """The values that the bodies of a node use, where the node was read."""
+        opaque = (s for s in self.spelled.get(node, ()) if isinstance(s, tuple) and s[0] == "Op")
+        return next((s[3] for s in opaque), ())
 
     def where(self, term: int) -> str:
         """What of the model a term is part of, for a message."""
@@ -83,19 +85,21 @@ class Reading:
         return f"value {value.name!r}" if node is None else f"node {node.name!r} ({node.op_type})"
 
 
-def read(graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = ()) -> Reading:
+def read(
+    graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op] = (), budget: Budget | None = None
+) -> Reading:
     """The terms of `graph`. Values captured from an outer graph are its leaves.
 
     `terms` are those a caller declared: a node of such an operator that gives all of its operands and attributes, and
-    no other, is read as one.
+    no other, is read as one. Raises LimitReached when the `budget` has none left.
     """
-    return _Reader(graph, shapes, opset, terms).read()
+    return _Reader(graph, shapes, opset, terms).read(budget or Budget(Limits()))
 
 
 class _Reader:
     def __init__(self, graph: ir.Graph, shapes: Shapes, opset: int, terms: Iterable[Op]) -> None:
         self.graph, self.shapes, self.opset = graph, shapes, opset
-        self._declared = {_kind(*op.onnx.rpartition("::")[::2]): op for op in terms}
+        self._declared = by_kind(terms)
         self.terms, self.payloads = TermGraph(), Payloads()
         self.terms.ops.update({op.name: op for op in self._declared.values()})
         self.ids: dict[ir.Value, int] = {}
@@ -106,10 +110,11 @@ class _Reader:
         self._arrays: dict[ir.Value, np.ndarray] = {}
         self._spelled: dict[ir.Node, list[Spelling]] = {}
 
-    def read(self) -> Reading:
+    def read(self, budget: Budget) -> Reading:
         nodes = list(self.graph)
         live = self._live(nodes)
         for node in nodes:
+            budget.check("building the e-graph")
             if node in live:
                 self._node(node)
         self.terms.roots = [self._id(v) for v in self.graph.outputs]
@@ -119,7 +124,7 @@ class _Reader:
                 self.terms.source(symbol, self._id(value), axis - len(dims))
         self._sums()
         own_sizes = self._own_sizes()
-        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, len(live), own_sizes)
+        return Reading(self.terms, self.payloads, self.graph, self.opset, self.origin, self._spelled, own_sizes)
 
     def _own_sizes(self) -> dict[str, str]:
         readable = self.shapes.readable
@@ -137,7 +142,7 @@ class _Reader:
         for name, number in list(self.terms.symbols.items()):
             parts = name.split(" + ")
             if len(parts) == 2 and parts[0] in self.terms.symbols and parts[1].isdecimal():
-                self.terms.facts["dimplus"].append((number, self.terms.symbols[parts[0]], int(parts[1])))
+                self.terms.state("dimplus", number, self.terms.symbols[parts[0]], int(parts[1]))
             if len(parts) == 2 and all(p in self.terms.symbols for p in parts):
                 self.terms.facts["dimsum"].append((number, *(self.terms.symbols[p] for p in parts)))
 
@@ -164,8 +169,9 @@ class _Reader:
             self._vectors.setdefault((facts.dtype, facts.dims, facts.elems), value)
 
     def _canonical(self, value: ir.Value) -> ir.Value:
-        facts = self.shapes.of(value)
-        if facts.elems is None or facts.dims is None or value.producer() is None:
+        """That first value; a value of an outer graph comes before all of them, and stays itself."""
+        facts, producer = self.shapes.of(value), value.producer()
+        if facts.elems is None or facts.dims is None or producer is None or producer.graph is not self.graph:
             return value
         return self._vectors.get((facts.dtype, facts.dims, facts.elems), value)
 
@@ -185,12 +191,14 @@ class _Reader:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""
         known = self._spelled.get(node)
         if known is None:
-            kind = _kind(node.domain, node.op_type)
+            kind = node.domain, node.op_type
             entry = SPELLINGS.get(kind)
-            spelled = self._call(node, self._declared[kind]) if kind in self._declared else None
-            if spelled is None and entry is not None and self._understood(node):
+            spelled = _call(node, self._declared[kind]) if kind in self._declared else None
+            if spelled is None and entry is not None and self._understood(node) and not self._foreign(node.inputs):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
+            if spelled is not None and not holds(spelled):
+                spelled = None
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
             known = [opaque] if spelled is None else [spelled]
             if spelled is not None and (entry is None or entry.both or _nested(spelled)):
@@ -198,31 +206,19 @@ class _Reader:
             self._spelled[node] = known
         return known
 
-    def _call(self, node: ir.Node, op: Op) -> Spelling | None:
-        """The node as a term of the caller, or None if it says more or less than the term has."""
-        own = {name: _ATTRIBUTES.get(sort) for name, sort in op.operands if sort != TENSOR}
-        if (
-            None in node.inputs or len(node.inputs) + len(own) != len(op.operands) or len(node.outputs) != 1
-            or {name: a.type for name, a in node.attributes.items()} != own
-        ):  # fmt: skip
-            return None
-        tensors, values = iter(node.inputs), list[Any]()
-        for name, sort in op.operands:
-            if sort == TENSOR:
-                values.append(next(tensors))
-            else:
-                given = node.attributes[name].value
-                values.append(tuple(given) if sort == INTS else given)
-        return (op.name, *values)
-
     def _understood(self, node: ir.Node) -> bool:
         """The operator's definition in this opset is one the reading table was written for."""
-        if node.domain not in ("", "ai.onnx") or self.opset <= NEWEST_OPSET:
+        if node.domain != DEFAULT or self.opset <= NEWEST_OPSET:
             return True
         try:
             return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
         except onnx.defs.SchemaError:
             return False
+
+    def _foreign(self, values: Iterable[ir.Value | None]) -> bool:
+        """Whether an element type is none that terms have, such as int4; onnxruntime cannot even copy some of them."""
+        dtypes = (self.shapes.of(v).dtype for v in values if v is not None)
+        return any(dtype is not None and dtype.value not in NAMES for dtype in dtypes)
 
     def _captured(self, node: ir.Node) -> list[ir.Value]:
         """Values of this graph, or of outer ones, that the node's bodies use."""
@@ -287,7 +283,8 @@ class _Reader:
     def _node_key(self, node: ir.Node, captured: list[ir.Value]) -> Any:
         """Equal for nodes that compute the same from the same inputs; random or possibly stateful ones are unique."""
         training = node.op_type == "Dropout" or node.op_type in _RANDOM
-        if captured or training or node.domain not in _KNOWN_DOMAINS:
+        odd = CALL in node.meta or self._foreign(node.outputs)
+        if captured or training or node.domain not in _KNOWN_DOMAINS or odd:
             return id(node)
         parts: list[Any] = [node.domain, node.op_type, node.overload, len(node.outputs)]
         for name, a in sorted(node.attributes.items()):
@@ -352,16 +349,17 @@ class _Reader:
                 if alike and (pairs < 2 or array.all()):
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
-            rows = elements(tensor).astype(np.float32).max(axis=-1)
+            rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
         if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
             self.terms.state("always", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = elements(tensor)
-            step = int(ids[1] - ids[0])
-            if ids[0] >= 0 and step > 0 and (np.diff(ids) == step).all():
-                self.terms.state("irange", term, int(ids[0]), int(ids[-1]) + 1, step)
+            first, last, step = int(ids[0]), int(ids[-1]), int(ids[1]) - int(ids[0])
+            # in numpy a difference of far integers wraps around, but none between first and last
+            if first >= 0 and step > 0 and last == first + step * (len(ids) - 1) and (np.diff(ids) == step).all():
+                self.terms.state("irange", term, first, last + 1, step)
 
     def _scalar(self, array: np.ndarray, term: int) -> None:
         """Facts of a floating constant of one element."""
@@ -456,6 +454,12 @@ def _fill(node: ir.Node) -> np.ndarray:
     return np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
 
 
+def _call(node: ir.Node, op: Op) -> Spelling | None:
+    """The node as a term of the caller, or None if it says more or less than the term has."""
+    operands = arguments(node, op)
+    return None if operands is None else (op.name, *operands)
+
+
 def _leaves(spelling: Any) -> Iterable[ir.Value]:
     if isinstance(spelling, ir.Value):
         yield spelling
@@ -488,4 +492,4 @@ def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
             found[v] = None
 
 
-__all__ = ["Payloads", "Reading", "read"]
+__all__ = ["CALL", "Payloads", "Reading", "read"]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -22,18 +23,16 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedHere
 
-from .feeds import Array, Model
+from .feeds import Array, Given, Model
 from .tensors import SideFiles, elements, external
 
 CPU = "CPUExecutionProvider"
-# Element types of a whole byte or more that numpy has not, by onnxruntime's names.
+# Element types that numpy has not, by onnxruntime's names.
 _COARSE: Mapping[str, ir.DataType] = MappingProxyType(
     {
-        "tensor(bfloat16)": ir.DataType.BFLOAT16,
-        "tensor(float8e4m3fn)": ir.DataType.FLOAT8E4M3FN,
-        "tensor(float8e4m3fnuz)": ir.DataType.FLOAT8E4M3FNUZ,
-        "tensor(float8e5m2)": ir.DataType.FLOAT8E5M2,
-        "tensor(float8e5m2fnuz)": ir.DataType.FLOAT8E5M2FNUZ,
+        f"tensor({kind.name.lower()})": kind
+        for kind in ir.DataType
+        if kind.name.startswith(("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
     }
 )
 
@@ -46,12 +45,16 @@ class Source(NamedTuple):
 
 
 class Session:
-    """A loaded model. `weights` replace initializers of the same name."""
+    """A loaded model. `weights` replace initializers of the same name; `libraries` hold further operators."""
 
-    def __init__(self, source: Source, optimise: bool, weights: Mapping[str, Array] | None = None) -> None:
+    def __init__(
+        self, source: Source, optimise: bool, weights: Mapping[str, Array] | None = None, libraries: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         level = ort.GraphOptimizationLevel
         options = ort.SessionOptions()
         options.log_severity_level = 4
+        for library in libraries:
+            options.register_custom_ops_library(library)
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
         weights = dict(weights or {})
         outside = {n: weights.pop(n, None) for n in source.tensors}
@@ -71,41 +74,68 @@ class Session:
         self._outputs = [o.name for o in self._session.get_outputs()]
         self._coarse = any(o.type in _COARSE for o in self._session.get_outputs())
 
-    def run(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """Output arrays by name. Raises what onnxruntime raises; TypeError for a sequence or map."""
+    def run(self, feed: Mapping[str, Given]) -> dict[str, Array]:
+        """Output arrays by name. A sequence gives its length and an entry "name[i]" per element, an
+        optional without a value an entry "name (none)". Raises what onnxruntime raises.
+        """
         given = {n: a for n, a in feed.items() if n in self._inputs}
-        if self._coarse or any(a.dtype.isbuiltin != 1 for a in given.values()):
-            return self._run_values(given)
-        results = self._session.run(self._outputs, given, self._options)
-        if any(isinstance(result, (list, dict)) for result in results):
-            raise TypeError("only tensors can be compared")
-        return dict(zip(self._outputs, map(np.asarray, results), strict=True))
+        arrays = {n: a for n, a in given.items() if isinstance(a, np.ndarray)}
+        if len(arrays) == len(given) and (self._coarse or any(a.dtype.isbuiltin != 1 for a in arrays.values())):
+            values = {n: to_value(np.asarray(a)) for n, a in arrays.items()}
+            run = self._session.run_with_ort_values(self._outputs, values, self._options)
+            results: list[object] = [_whole(v) for v in run]
+        else:
+            results = self._session.run(self._outputs, given, self._options)
+        found: dict[str, Array] = {}
+        for name, result in zip(self._outputs, results, strict=True):
+            found |= _flat(name, result)
+        return found
 
-    def _run_values(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """The same for element types numpy has not, such as bfloat16."""
-        values = {n: to_value(np.asarray(a)) for n, a in given.items()}
-        results = self._session.run_with_ort_values(self._outputs, values, self._options)
-        if any(not value.is_tensor() for value in results):
-            raise TypeError("only tensors can be compared")
-        return {name: _to_array(value) for name, value in zip(self._outputs, results, strict=True)}
+
+def _whole(value: ort.OrtValue) -> Array:
+    if not value.is_tensor():
+        raise TypeError("a sequence beside element types that numpy has not cannot be compared")
+    return _to_array(value)
+
+
+def _flat(name: str, result: object) -> dict[str, Array]:
+    """An output as arrays."""
+    if isinstance(result, list):
+        found: dict[str, Array] = {f"{name} (length)": np.asarray(len(result))}
+        for index, item in enumerate(result):
+            found |= _flat(f"{name}[{index}]", item)
+        return found
+    return {f"{name} (none)": np.asarray(True)} if result is None else {name: np.asarray(result)}
 
 
 def _to_array(value: ort.OrtValue) -> Array:
     coarse = _COARSE.get(value.data_type())
     if coarse is None:
         return np.asarray(value.numpy())
-    kind, shape = coarse.numpy(), value.shape()
+    shape = value.shape()
     # onnxruntime hands out no array of such a type, only where its elements lie
-    data = ctypes.string_at(value.data_ptr(), math.prod(shape) * kind.itemsize)
-    return np.frombuffer(data, kind).reshape(shape)
+    count = -(-math.prod(shape) * coarse.bitwidth // 8)
+    data = np.frombuffer(ctypes.string_at(value.data_ptr(), count), np.uint8)
+    if coarse.bitwidth < 8:
+        shifts = np.arange(0, 8, coarse.bitwidth, dtype=np.uint8)
+        data = (data[:, None] >> shifts).reshape(-1)[: math.prod(shape)] & np.uint8(2**coarse.bitwidth - 1)
+        if coarse.is_integer() and coarse.name.startswith("INT"):  # as the type spells its negative numbers
+            half = 1 << (coarse.bitwidth - 1)
+            return ((data.astype(np.int8) ^ half) - half).astype(coarse.numpy()).reshape(shape)
+    return data.view(coarse.numpy()).reshape(shape)
 
 
 def to_value(array: Array) -> ort.OrtValue:
     array = np.ascontiguousarray(array).reshape(array.shape)
     if array.dtype.isbuiltin == 1:
         return ort.OrtValue.ortvalue_from_numpy(array)
+    kind = ir.DataType.from_numpy(array.dtype)
     bits = array.view(f"u{array.dtype.itemsize}")
-    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, ir.DataType.from_numpy(array.dtype).value)
+    if kind.bitwidth < 8:  # packed; onnxruntime looks at no more bytes than that takes
+        packed = np.frombuffer(ir.Tensor(array, kind).tobytes(), np.uint8)
+        bits = np.zeros(array.shape, np.uint8)
+        bits.reshape(-1)[: packed.size] = packed
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, kind.value)
 
 
 _DETACH = 1024  # bytes; smaller tensors stay in the graph, where shape inference may want them
@@ -149,4 +179,20 @@ def _inline(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return ir.Tensor(np.array(elements(tensor)), tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-__all__ = ["CPU", "NotImplementedHere", "Session", "Source", "source_of", "to_value"]
+_RUNNING = re.compile(r"Non-zero status code .* running (\S+) node\. Name:'(.*?)' Status Message: (.*)", re.S)
+_PLACE = re.compile(r"(/\S+|\w+)\.(cc|h|cpp):\d+ +(?:\S.*?\) |\S+ )?")  # of onnxruntime's own code
+
+
+def reason(error: Exception) -> str:
+    """What onnxruntime, or numpy, says, on one line that names the node as far as it does."""
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error).strip())
+    running = _RUNNING.search(text)
+    if running is not None:
+        op, name, text = running.groups()
+        node = f"node {name!r} ({op})" if name else f"a node without a name ({op})"
+    lines = " ".join(line.strip() for line in text.splitlines()[:3] if line.strip())
+    said = _PLACE.sub("", lines).strip() or type(error).__name__
+    return f"{node}: {said}" if running is not None else said
+
+
+__all__ = ["CPU", "NotImplementedHere", "Session", "Source", "reason", "source_of", "to_value"]

@@ -17,7 +17,10 @@ from .shape_ops import Node, Outputs, Tensor
 
 
 def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
-    """One `Tensor` per output, None if the library does not know the operator or rejects the node."""
+    """One `Tensor` per output, None if the library does not know the operator or rejects the node.
+
+    Sizes only where those of all operands are known: of one that is not, the library may take them to be another's.
+    """
     registry.collect()  # idempotent: the first call imports its operators
     original = node.node
     if "keep_aspect_ratio_policy" in original.attributes:  # of a Resize; the library takes the sizes as given
@@ -46,8 +49,9 @@ def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
         Exception
     ):  # it raises many types for nodes it cannot place, and "unknown" is the answer for all of them
         return None
+    sized = all(given is None or given.dims is not None for given in node.inputs)
     return [
-        Tensor(output.dtype, None if output.shape is None else tuple(map(stand_ins.size, output.shape)))
+        Tensor(output.dtype, tuple(map(stand_ins.size, output.shape)) if sized and output.shape is not None else None)
         if output.type is None or isinstance(output.type, ir.TensorType)
         else Tensor()
         for output in copy.outputs

@@ -22,7 +22,9 @@ from itertools import zip_longest
 
 import onnx_ir as ir
 
+from ..egraph.budget import Budget, Limits
 from .dims import Dim, Dims
+from .domains import DEFAULT
 from .shape_equations import Equations
 from .shape_library import library
 from .shape_moves import TABLE as MOVES
@@ -83,6 +85,16 @@ class Shapes:
         """The symbols a size or element is built from."""
         return frozenset(self._dims.symbols(dim))
 
+    def settled(self) -> bool:
+        """Whether every size is known as arithmetic on sizes of the graph inputs.
+
+        If not, another graph that computes the same may say more.
+        """
+        if any(f.dims is None for f in self._facts.values()):
+            return False
+        dims = {d for f in self._facts.values() for d in f.dims or () if isinstance(d, str)}
+        return all("broadcast(" not in d and self.symbols(d) <= self.sources.keys() for d in dims)
+
     def positive(self, dim: Dim) -> bool:
         """Whether a size or element is at least 1 wherever no integer or boolean graph input is empty.
 
@@ -98,13 +110,14 @@ class Shapes:
         return self._dims.evaluate(dim, values)
 
 
-def infer(model: ir.Model) -> Shapes:
+def infer(model: ir.Model, budget: Budget | None = None) -> Shapes:
     """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
     inlined.
 
-    Weights are not read. A node that cannot be understood leaves its outputs unknown.
+    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises LimitReached when the
+    `budget` has none left.
     """
-    run = Inference(model)
+    run = Inference(model, budget)
     run.graph_inputs()
     run.graph(model.graph, live_nodes(model.graph))
     return run.result()
@@ -113,8 +126,8 @@ def infer(model: ir.Model) -> Shapes:
 class Inference:
     """One run over one model."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
+    def __init__(self, model: ir.Model, budget: Budget | None = None) -> None:
+        self._model, self._budget = model, budget or Budget(Limits())
         self._opsets = dict(model.opset_imports)
         self._dims = Dims()
         self._proven = Equations()
@@ -165,19 +178,19 @@ class Inference:
         for value in graph.initializers.values():
             self._initializer(value)
         for node in graph:
+            self._budget.check("inferring shapes")
             self._node(node, live(node))
 
     def _node(self, node: ir.Node, live: bool) -> None:
         given = [None if value is None else self._known.get(value, Tensor()) for value in node.inputs]
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        view = Node(node, given, self._opsets.get(domain, 1), self._dims)
+        view = Node(node, given, self._opsets.get(node.domain, 1), self._dims)
         covered = True
         outputs: Outputs = None
         with understanding(node):
             if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
-                outputs = self._control_flow(node, view, domain)
+                outputs = self._control_flow(node, view)
             else:
-                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if domain == "" else None
+                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if node.domain == DEFAULT else None
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)
@@ -216,12 +229,12 @@ class Inference:
 
     # ---- control flow
 
-    def _control_flow(self, node: ir.Node, view: Node, domain: str) -> Outputs:
-        if domain == "" and node.op_type == "If":
+    def _control_flow(self, node: ir.Node, view: Node) -> Outputs:
+        if node.domain == DEFAULT and node.op_type == "If":
             return self._if(node, view)
-        if domain == "" and node.op_type == "Loop":
+        if node.domain == DEFAULT and node.op_type == "Loop":
             return self._loop(node)
-        if domain == "" and node.op_type == "Scan" and view.opset >= 9:
+        if node.domain == DEFAULT and node.op_type == "Scan" and view.opset >= 9:
             return self._scan(node)
         for body in graphs_of(node):
             self._body(body, [Tensor(tensor_dtype(value)) for value in body.inputs])

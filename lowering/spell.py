@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..egraph.terms import OPS
+from ..egraph.terms.op import NodeReader
 from .einsum import product
 from .shapes import Shapes, ValueFacts
 
@@ -77,6 +79,23 @@ class Read:
     def axes(self, position: _Integer, name: str = "axes") -> _Integers | None:
         """Axes given as an attribute (old opsets) or as a constant input."""
         return self.list(name) or self.ints(position)
+
+    def present(self, i: _Integer) -> bool:
+        return self.value(i) is not None
+
+    def count(self) -> _Integer:
+        return len(self.node.inputs)
+
+    def is_bool(self, i: _Integer) -> bool:
+        return self.facts(i).dtype == ir.DataType.BOOL
+
+    def string(self, name: str, default: str) -> str:
+        a = self.node.attributes.get(name)
+        return default if a is None else a.as_string()
+
+    def last_axis(self, name: str, default: _Integer) -> bool:
+        """Whether the axis an attribute names is the last one."""
+        return _last(self.int(name, default), _rank(self)) == -1
 
     def only_first_output(self) -> bool:
         return not any(o is not None and (o.uses() or o.is_graph_output()) for o in self.node.outputs[1:])
@@ -342,56 +361,6 @@ def _shape(r: Read) -> Spelling | None:
     return ("Shape", r.x(), start - rank, end - rank) if start < end else None
 
 
-def _norm_axis(r: Read) -> bool:
-    rank = _rank(r)
-    axis = _last(r.int("axis", -1), rank)
-    return axis == -1 and r.only_first_output() and r.int("stash_type", 1) == 1
-
-
-def _layer_norm(r: Read) -> Spelling | None:
-    if not _norm_axis(r) or r.value(2) is None:
-        return None
-    return ("LayerNorm", r.x(), r.x(1), r.x(2), r.float("epsilon", 1e-5))
-
-
-def _rms_norm(r: Read) -> Spelling | None:
-    return ("RMSNorm", r.x(), r.x(1), r.float("epsilon", 1e-5)) if _norm_axis(r) else None
-
-
-def _gelu(r: Read) -> Spelling | None:
-    a = r.node.attributes.get("approximate")
-    return ("FastGelu" if a is not None and a.as_string() == "tanh" else "Gelu", r.x())
-
-
-def _attention(r: Read) -> Spelling | None:
-    """ONNX Attention-23 on [B,N,S,H] without a past. The mask is boolean: of a row it hides, operator and term
-    both make 0.
-    """
-    shapes = [r.dims(i) for i in range(3)]
-    q, k, v = shapes
-    if q is None or k is None or v is None or {len(q), len(k), len(v)} != {4} or not isinstance(q[-1], int):
-        return None
-    beyond = any(r.value(i) is not None for i in range(4, len(r.node.inputs)))
-    if beyond or r.int("is_causal", 0) or r.node.attributes.get("softmax_precision") or not r.only_first_output():
-        return None
-    mask: Spelling = ("Absent",)
-    if r.value(3) is not None:
-        fits = (r.dims(3) or ())[-2:] == (q[-2], k[-2])  # a shorter one would be padded in opset 24
-        if r.facts(3).dtype != ir.DataType.BOOL or not fits:
-            return None
-        mask = r.x(3)
-    scale = r.float("scale", 0.0) or float(q[-1]) ** -0.5
-    return ("Sdpa", r.x(), r.x(1), r.x(2), mask, scale, r.float("softcap", 0.0), 2)
-
-
-def _rotary(r: Read) -> Spelling | None:
-    """ONNX RotaryEmbedding-23 on [B,N,S,H] with rows of cos and sin."""
-    shapes = [r.dims(i) for i in range(3)]
-    if r.value(3) is not None or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
-        return None
-    return ("RopeT", r.x(), r.x(1), r.x(2), r.int("interleaved", 0), 0, r.int("rotary_embedding_dim", 0))
-
-
 def _einsum(r: Read) -> Spelling | None:
     if len(r.node.inputs) != 2 or None in r.node.inputs:
         return None
@@ -404,46 +373,33 @@ def _max(r: Read) -> Spelling | None:
     return ("Max", r.x(), r.x(1)) if len(r.node.inputs) == 2 else None
 
 
-def _quick_gelu(r: Read) -> Spelling:
-    return ("QuickGelu", r.x(), r.float("alpha", 1.702))
-
-
-def _one_input(term: str) -> Callable[[Read], Spelling | None]:
-    return lambda r: (term, r.x()) if len(r.node.inputs) == 1 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     spell: Callable[[Read], Spelling | None]
     both: bool = False  # keep the verbatim node as well
 
 
+def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
+    return lambda r: term_reader(r)
+
+
 def _table() -> Mapping[tuple[str, str], Entry]:
-    plain = (
-        "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Add Mul Sub Div Pow And Or Equal Less "
-        "LessOrEqual Greater GreaterOrEqual Where Range"
-    ).split()  # fmt: skip
-    table: dict[tuple[str, str], Entry] = {("", name): Entry(_plain) for name in plain}
-    table.update({
-        ("", "MatMul"): Entry(_matmul), ("", "Cast"): Entry(_cast), ("", "Max"): Entry(_max),
-        ("", "Einsum"): Entry(_einsum, both=True),
-        ("", "Attention"): Entry(_attention, both=True), ("", "RotaryEmbedding"): Entry(_rotary, both=True),
-        ("", "Identity"): Entry(_same), ("", "Dropout"): Entry(_dropout),
-        ("", "Softmax"): Entry(_softmax), ("", "ReduceMean"): Entry(_reduce(18)), ("", "ReduceSum"): Entry(_reduce(13)),
-        ("", "ReduceMax"): Entry(_reduce(18)),
-        ("", "Transpose"): Entry(_transpose), ("", "Reshape"): Entry(_reshape),
-        ("", "Flatten"): Entry(_to_known_dims, both=True),
-        ("", "Expand"): Entry(_expand), ("", "Tile"): Entry(_tile, both=True),
-        ("", "Unsqueeze"): Entry(_unsqueeze), ("", "Squeeze"): Entry(_squeeze),
-        ("", "Slice"): Entry(_slice), ("", "Gather"): Entry(_gather), ("", "Concat"): Entry(_concat),
-        ("", "Split"): Entry(_split), ("", "Shape"): Entry(_shape),
-        ("", "LayerNormalization"): Entry(_layer_norm, both=True),
-        ("", "RMSNormalization"): Entry(_rms_norm, both=True),
-        ("", "SimplifiedLayerNormalization"): Entry(_rms_norm, both=True),
-        ("", "Gelu"): Entry(_gelu, both=True), ("com.microsoft", "Gelu"): Entry(_one_input("Gelu"), both=True),
-        ("com.microsoft", "FastGelu"): Entry(_one_input("FastGelu"), both=True),
-        ("com.microsoft", "QuickGelu"): Entry(_quick_gelu, both=True),
-    })  # fmt: skip
+    own = {
+        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "Max": Entry(_max), "Einsum": Entry(_einsum, both=True),
+        "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
+        "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
+        "Transpose": Entry(_transpose), "Reshape": Entry(_reshape), "Flatten": Entry(_to_known_dims, both=True),
+        "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),
+        "Squeeze": Entry(_squeeze), "Slice": Entry(_slice), "Gather": Entry(_gather), "Concat": Entry(_concat),
+        "Split": Entry(_split), "Shape": Entry(_shape),
+    }  # fmt: skip
+    table: dict[tuple[str, str], Entry] = {("", name): entry for name, entry in own.items()}
+    for op in OPS.values():
+        for kind, reader in op.reads.items():
+            domain, _, op_type = kind.rpartition("::")
+            table[domain, op_type] = Entry(_declared(reader), both=True)
+        if op.role == "operator" and op.name not in own and not op.attributes:
+            table["", op.name] = Entry(_plain)
     return MappingProxyType(table)
 
 

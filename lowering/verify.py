@@ -7,19 +7,23 @@ weights moved by one unit in the last place, and with onnxruntime's optimisation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
+from ..egraph.budget import LimitReached
 from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nudge, real_tokens, settle, widened
-from .feeds import Array, Feed, Model, plan_feeds, read_model
+from .feeds import Array, Feed, Feeder, Given, Model, make_feeds, read_model
 from .inputs import Dims
 from .operators import WEIGHTS
-from .session import CPU, NotImplementedHere, Session, source_of
+from .runtime import DOING, OWN, Runner, Runtime
+from .session import CPU, NotImplementedHere, reason
 from .tensors import elements
+from .trace import Trace
 from .unfused import for_cpu
 
 Progress = Callable[[str], None]
@@ -31,9 +35,11 @@ class Verification:
 
     `runs` counts the runs of the optimised model that were compared, `max_abs` is the largest difference
     between compared floats. `skipped` says why nothing could be compared, or is empty. `dropped` lists the feeds
-    that could not be used, each with the reason. Outputs that agree without that meaning anything are listed, too:
+    that could not be used, each with the reason; `unused` does so for sizes the caller asked for. Outputs that agree
+    without that meaning anything are listed, too:
     `excluded`, as two equal runs of the original differ, `blank`, which hold no number on any feed, and
-    `ill_conditioned`, most of whose numbers rounding alone changes beyond use.
+    `ill_conditioned`, most of whose numbers rounding alone changes beyond use. `origins` says of the first two kinds
+    which node makes them so.
     """
 
     ok: bool
@@ -45,6 +51,8 @@ class Verification:
     dropped: list[str] = field(default_factory=list)
     ill_conditioned: list[str] = field(default_factory=list)
     blank: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    origins: Mapping[str, str] = field(default_factory=dict)
 
 
 _WEIGHT_BUDGET = 256 * 2**20  # bytes; beyond it the largest weights stay as they are
@@ -110,10 +118,6 @@ def _given(model: ir.Model) -> list[ir.Value]:
     return [v for v in model.graph.inputs if not (old and v.is_initializer())]
 
 
-def _line(error: Exception) -> str:
-    return " ".join([f"{type(error).__name__}:", *str(error).strip().splitlines()[:1]])
-
-
 _ROUNDS = 8
 
 
@@ -123,6 +127,7 @@ class _Answers:
 
     noise: list[tuple[Feed, dict[str, Noise]]] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
     failure: str = ""
     refused: set[str] = field(default_factory=set)  # feeds it refuses once onnxruntime has optimised it
 
@@ -138,74 +143,136 @@ class _Answers:
 
     def rounds(self) -> int:
         """How often each feed's inputs are to be moved, so that every channel is seen often enough."""
-        rows = [sum(noise[name].rows for _, noise in self.noise) for name in self.noise[0][1]]
+        rows = [sum(entry.rows for entry in entries) for entries in self.outputs().values()]
         return max(1, min(_ROUNDS, -(-FEW // max(1, min(rows, default=1)))))
 
     def settled(self) -> _Answers:
-        for name in self.noise[0][1]:
-            settle([noise[name] for _, noise in self.noise])
+        for entries in self.outputs().values():
+            settle(entries)
         return self
+
+    def outputs(self) -> dict[str, list[Noise]]:
+        """Each output's noise on the feeds that have it; a sequence may be shorter on some."""
+        found: dict[str, list[Noise]] = {}
+        for name, entry in ((n, e) for _, noise in self.noise for n, e in noise.items()):
+            found.setdefault(name, []).append(entry)
+        return found
+
+
+class _Asking:
+    """The original, asked one feed after the other."""
+
+    def __init__(self, session: Runner, parsed: ir.Model, answers: _Answers, strict: bool) -> None:
+        self._session, self._answers, self._strict = session, answers, strict
+        self._declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
+
+    def refusal(self, feed: Feed) -> str:
+        """Enter what the original answers; or else why it does not."""
+        feed = replace(feed, pad_mask=None) if self._strict else feed
+        try:
+            results = self._session.run(feed.inputs)
+        except Exception as error:  # onnxruntime's exceptions share no base of their own
+            return f"{feed.name}: {reason(error)}"
+        noise = {n: Noise(a, real_tokens(a, self._declared.get(n), feed)) for n, a in results.items()}
+        self._answers.noise.append((feed, noise))
+        _again(self._session, feed, noise, Noise.repeated)
+        return ""
+
+    def all(
+        self, feeds: Iterable[Feed | str], instead: Callable[[Feed], Iterable[Feed | str]] | None = None
+    ) -> list[str]:
+        """Ask them all; why some are of no use."""
+        refused = list[str]()
+        for feed in feeds:
+            why = feed if isinstance(feed, str) else self.refusal(feed)
+            if why and not isinstance(feed, str) and instead is not None:
+                others = [other for other in instead(feed) if isinstance(other, Feed)]
+                why = why if not others or any(map(self.refusal, others)) else ""
+            refused += [why] if why else []
+        return refused
+
+
+def _ask_all(
+    asking: _Asking, answers: _Answers, model: ir.Model, seed: int, dims: Dims, large: Mapping[str, Sequence[int]]
+) -> None:  # fmt: skip
+    """Ask the usual feeds and those at the caller's large sizes; others where these tell nothing."""
+    feeder = Feeder(model, seed, dims)
+    refused = asking.all(feeder.usual(), feeder.instead)
+    usual = answers.noise[:]
+    answers.unused += asking.all(feeder.at(large)) if large else []
+    if answers.noise and not usual:
+        asking.all(feeder.at(large, throughout=True))
+    if not any(answers.count(Noise.numbers).values()):
+        for feed, _ in answers.noise[:]:
+            asking.all(feeder.instead(feed))
+    answers.dropped += refused
+    for offered in feeder.spare() if not answers.noise else ():
+        if isinstance(offered, Feed) and not asking.refusal(offered):
+            asking.all(feeder.like(offered))
+            break
 
 
 def _ask(
-    model: Model, parsed: ir.Model, feeds: Sequence[Feed], dropped: Sequence[str], seed: int, tell: Progress
-) -> _Answers:
-    answers, rng = _Answers(dropped=list(dropped)), np.random.default_rng(seed)
-    declared = {v.name or "": _declared(v) for v in parsed.graph.outputs}
+    runtime: Runtime, model: Model, parsed: ir.Model, ask: Callable[[_Asking, _Answers], None], strict: bool, seed: int,
+    tell: Progress,
+) -> _Answers:  # fmt: skip
+    answers, rng = _Answers(), np.random.default_rng(seed)
     tell("running the original")
     try:
-        source = source_of(model, parsed)
-        session = Session(source, False)
-    except Exception as error:  # onnxruntime's exceptions share no base of their own
-        answers.failure = f"onnxruntime cannot load the original: {_line(error)}"
+        session = runtime.open(model, parsed, False)
+    except Exception as error:
+        answers.failure = f"onnxruntime cannot load the original: {reason(error)}"
         return answers
-    for feed in feeds:
-        try:
-            results = session.run(feed.inputs)
-        except Exception as error:
-            answers.dropped.append(f"{feed.name}: {_line(error)}")
-            continue
-        noise = {n: Noise(a, real_tokens(a, declared.get(n), feed)) for n, a in results.items()}
-        answers.noise.append((feed, noise))
-        _again(session, feed.inputs, noise, Noise.repeated)
+    ask(_Asking(session, parsed, answers, strict), answers)
     if not answers.noise:
-        answers.failure = f"the original runs on no feed: {''.join(answers.dropped[:1]) or 'none was given'}"
+        first = next(iter(answers.dropped + answers.unused), "none was given")
+        answers.failure = f"the original runs on no feed: {first}"
         return answers
     for feed, noise in answers.noise:
         for _ in range(answers.rounds()):
-            floats = {n: nudge(a, rng) for n, a in feed.inputs.items() if is_float(a) and a.dtype.itemsize > 1}
-            if floats:
-                _again(session, {**feed.inputs, **floats}, noise, Noise.nudged)
-    for name in answers.those(lambda entry: entry.random):
-        for _, noise in answers.noise:
-            noise[name].random = True  # on one feed, so on all
+            floats = {n: _nudged(a, rng) for n, a in feed.inputs.items()}
+            if any(floats[n] is not a for n, a in feed.inputs.items()):
+                _again(session, replace(feed, inputs=floats), noise, Noise.nudged)
+    for entries in answers.outputs().values():
+        random = any(entry.random for entry in entries)
+        for entry in entries:
+            entry.random = random  # on one feed, so on all
     del session  # one at a time: large weights are in memory once
     weights = _moved_weights(parsed, rng)
     if weights:
         tell("measuring rounding: weights moved by one unit in the last place")
-        session = Session(source, False, weights)
+        session = runtime.open(model, parsed, False, weights)
         for feed, noise in answers.noise:
-            _again(session, feed.inputs, noise, Noise.nudged)
+            _again(session, feed, noise, Noise.nudged)
         del session
     tell("measuring rounding: onnxruntime's optimisations on")
     try:
-        session = Session(source, True)
+        session = runtime.open(model, parsed, True)
     except Exception:  # onnxruntime's optimisers have bugs of their own
         answers.refused = {feed.name for feed, _ in answers.noise}
         return answers.settled()
-    ran = {f.name for f, noise in answers.noise if _again(session, f.inputs, noise, Noise.optimised)}
+    ran = {f.name for f, noise in answers.noise if _again(session, f, noise, Noise.optimised)}
     answers.refused = {feed.name for feed, _ in answers.noise} - ran
     return answers.settled()
 
 
-def _again(session: Session, inputs: Mapping[str, Array], noise: Mapping[str, Noise], note: Note) -> bool:
+def _nudged(given: Given, rng: np.random.Generator) -> Given:
+    if isinstance(given, list):
+        return [nudge(a, rng) if is_float(a) and a.dtype.itemsize > 1 else a for a in given]
+    return nudge(given, rng) if given is not None and is_float(given) and given.dtype.itemsize > 1 else given
+
+
+def _again(session: Runner, feed: Feed, noise: Mapping[str, Noise], note: Note) -> bool:
     """Run once more to widen the picture; False if the model refuses, which is no verdict on anything."""
     try:
-        results = session.run(inputs)
+        results = session.run(feed.inputs)
     except Exception:
         return False
     for name, entry in noise.items():
-        note(entry, results[name])
+        if name in results:
+            note(entry, results[name])
+        else:  # an element of a sequence that is shorter this time
+            entry.random = True
     return True
 
 
@@ -213,8 +280,11 @@ def _judge(
     feed: Feed, noise: Mapping[str, Noise], got: Mapping[str, Array], runtime: str
 ) -> tuple[list[Mismatch], float]:
     found, largest = list[Mismatch](), 0.0
-    for name in [n for n in noise if n in got]:  # a lost output is a difference of the interface
+    for name in noise:
         entry, make = noise[name], partial(Mismatch, feed.name, name, runtime=runtime)
+        if name not in got:  # a whole output is a difference of the interface as well
+            found.append(make(kind="shape", want=entry.want.shape, got=None))
+            continue
         mismatch, distance = compare(entry, entry.want, got[name], make)
         if mismatch is not None and runtime == "on" and entry.reference is not None:
             # what onnxruntime does to the original as well is not the optimised model's fault
@@ -228,8 +298,9 @@ def _judge(
 
 def verify(
     original: Model, optimised: Model, *, feeds: Sequence[Feed] | None = None, seed: int = 0,
-    dims: Dims | None = None, strict: bool = False, progress: Progress | None = None, provider: str = CPU,
-) -> Verification:
+    dims: Dims | None = None, large: Mapping[str, Sequence[int]] | None = None, strict: bool = False,
+    progress: Progress | None = None, provider: str = CPU, runtime: Runtime | None = None,
+) -> Verification:  # fmt: skip
     """Compare an optimised model with the original on `feeds`, by default those of `make_feeds`.
 
     Integers, booleans and strings must be equal, floats within a tolerance measured per output, feed and index of
@@ -237,42 +308,70 @@ def verify(
     any finite value will do, unless `strict`. With onnxruntime's optimisations on, the optimised model may instead
     agree with the original run the same way. Names, order, types and declared dims of inputs and outputs count too.
 
-    Both models run in this process, one session at a time, on the CPU provider. `provider` is the one the optimised
-    model is for: what the CPU provider has no kernel for then is no fault, and `skipped` says so. Raises ModelError
-    for an unreadable model or an unknown dim; what onnxruntime raises becomes a `Mismatch` ("error"), a dropped feed
-    or `skipped`.
+    Sizes of `dims` hold for every feed; at each of `large` there is one more feed, where memory allows. Where the
+    original refuses a feed others are tried. Both models run in this process, one session at a time, on the CPU
+    provider; `runtime` adds operators of the caller's. `provider` is the one the optimised model is for: what the CPU
+    provider has no kernel for then is no fault, and `skipped` says so. So it does of operators that nothing here has.
+    Raises ModelError for an unreadable model, an unknown dim or a library that cannot be loaded; what onnxruntime
+    raises becomes a `Mismatch` ("error"), a dropped feed or `skipped`. Where `runtime` has no time for all runs,
+    `skipped` says so, and a mismatch found by then counts.
     """
-    tell = progress or (lambda message: None)
+    tell, runtime, mismatches = progress or (lambda message: None), runtime or Runtime(), list[Mismatch]()
+    runtime.check()
+    try:
+        runtime.budget.check(DOING)
+        return _compared(
+            original, optimised, feeds, seed, dims or {}, large or {}, strict, tell, provider, runtime, mismatches
+        )
+    except LimitReached as reached:
+        return Verification(False, 0, 0.0, mismatches, str(reached))
+
+
+def _compared(
+    original: Model, optimised: Model, feeds: Sequence[Feed] | None, seed: int, dims: Dims,
+    large: Mapping[str, Sequence[int]], strict: bool, tell: Progress, provider: str, runtime: Runtime,
+    mismatches: list[Mismatch],
+) -> Verification:  # fmt: skip
+    """As `verify`, with all it needs; differences are added to `mismatches`. Raises LimitReached."""
     before, after = read_model(original), read_model(optimised)
-    mismatches = _interface(before, after)
-    feeds, dropped = plan_feeds(before, seed=seed, dims=dims) if feeds is None else (feeds, [])
-    if strict:
-        feeds = [replace(feed, pad_mask=None) for feed in feeds]
-    answers = _ask(original, before, feeds, dropped, seed, tell)
+    mismatches += _interface(before, after)
+    # that a result has an operator which no onnxruntime has is an error, and found by loading it
+    unknown = runtime.unknown(before) or runtime.unknown(after, beside=OWN)
+    if unknown:
+        return Verification(False, 0, 0.0, mismatches, unknown)
+
+    def ask(asking: _Asking, answers: _Answers) -> None:
+        if feeds is None:
+            _ask_all(asking, answers, before, seed, dims, large)
+        else:
+            answers.dropped += asking.all(feeds)
+
+    answers = _ask(runtime, original, before, ask, strict, seed, tell)
     if answers.failure:
-        return Verification(False, 0, 0.0, mismatches, answers.failure, [], answers.dropped)
+        asked = feeds if feeds is not None else make_feeds(before, seed=seed, dims=dims)
+        failure = answers.failure + _otherwise(runtime, optimised, after, asked)
+        return Verification(False, 0, 0.0, mismatches, failure, [], answers.dropped, unused=answers.unused)
     runs, largest, here = 0, 0.0, for_cpu(after)
-    for runtime in ("off", "on"):
-        tell(f"running the optimised model, onnxruntime's optimisations {runtime}")
-        excused = answers.refused if runtime == "on" else set[str]()
+    for mode in ("off", "on"):
+        tell(f"running the optimised model, onnxruntime's optimisations {mode}")
+        excused = answers.refused if mode == "on" else set[str]()
         try:
-            source = source_of(optimised if here is after else here, here)
-            session = Session(source, runtime == "on")
+            session = runtime.open(optimised if here is after else here, here, mode == "on")
         except Exception as error:
             if isinstance(error, NotImplementedHere) and provider != CPU:
-                reason = f"not compared: the result needs the {provider} ({_line(error)})"
-                return Verification(False, 0, 0.0, mismatches, reason, [], answers.dropped)
+                failure = f"not compared: the result needs the {provider} ({reason(error)})"
+                return Verification(False, 0, 0.0, mismatches, failure, [], answers.dropped)
             if len(excused) < len(answers.noise):
-                mismatches.append(Mismatch("", "", "error", "loads", _line(error), runtime=runtime))
+                mismatches.append(Mismatch("", "", "error", "loads", reason(error), runtime=mode))
             continue
         for feed, noise in answers.noise:
             try:
                 results = session.run(feed.inputs)
             except Exception as error:
                 if feed.name not in excused:
-                    mismatches.append(Mismatch(feed.name, "", "error", "runs", _line(error), runtime=runtime))
+                    mismatches.append(Mismatch(feed.name, "", "error", "runs", reason(error), runtime=mode))
                 continue
-            found, distance = _judge(feed, noise, results, runtime)
+            found, distance = _judge(feed, noise, results, mode)
             mismatches += found
             runs, largest = runs + 1, max(largest, distance)
         del session
@@ -280,9 +379,40 @@ def verify(
     numbers, sound = answers.count(Noise.numbers), answers.count(Noise.recognisable)
     blank = [n for n in numbers if n not in random and not numbers[n]]
     shaky = [n for n in numbers if n not in (*random, *blank) and 2 * sound[n] < numbers[n]]
-    reason = "" if len(random) + len(blank) + len(shaky) < len(numbers) else "no output can be compared"
-    ok = runs > 0 and not mismatches and not reason
-    return Verification(ok, runs, largest, mismatches, reason, random, answers.dropped, shaky, blank)
+    skipped = "" if len(random) + len(blank) + len(shaky) < len(numbers) else "no output can be compared"
+    ok = runs > 0 and not mismatches and not skipped
+    origins = _origins(runtime, before, answers, random, blank)
+    return Verification(
+        ok, runs, largest, mismatches, skipped, random, answers.dropped, shaky, blank, answers.unused, origins
+    )
+
+
+def _otherwise(runtime: Runtime, optimised: Model, read: ir.Model, feeds: Sequence[Feed]) -> str:
+    """What to add about the optimised model where the original cannot be run: nothing, if it cannot either."""
+    try:
+        session = runtime.open(optimised, read, False)
+        for feed in feeds:
+            with suppress(Exception):
+                session.run(feed.inputs)
+                return f"; the optimized model runs, on {feed.name}"
+    except Exception:
+        return ""
+    return ""
+
+
+def _origins(
+    runtime: Runtime, model: ir.Model, answers: _Answers, random: Sequence[str], blank: Sequence[str]
+) -> dict[str, str]:
+    """The nodes that make outputs random or blank, as far as they can be found."""
+    if not random and not blank:
+        return {}
+    trace = Trace(runtime, model, min((feed for feed, _ in answers.noise), key=_elements), random)
+    found = {n: trace.random(n) for n in random} | {n: trace.blank(n) for n in blank}
+    return {name: node for name, node in found.items() if node}
+
+
+def _elements(feed: Feed) -> int:
+    return sum(a.size for a in feed.inputs.values() if isinstance(a, np.ndarray))
 
 
 __all__ = ["Mismatch", "Verification", "verify"]

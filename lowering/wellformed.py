@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from ..egraph.errors import ModelError
+from .domains import DEFAULT, imported, plain
 
 #: Tensors up to this many elements are decoded to see whether they are whole.
 _SMALL = 4096
@@ -24,11 +25,24 @@ def check(proto: onnx.ModelProto) -> None:
     """Raises ModelError naming the node, value or tensor: a value that nothing produces, or two nodes do;
     operands or attributes its operator does not have; a tensor without its elements; a name that is no text.
     """
-    opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    opset = _imported(proto.opset_import, 0)
     _Check(opset).graph(proto.graph, frozenset())
     for function in proto.functions:
-        own = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), opset)
+        own = _imported(function.opset_import, opset)
         _Check(own).scope(function.input, (), function.node, function.output, frozenset())
+
+
+def known_opset(version: int) -> int:
+    """The version of the default domain's operators. Raises ModelError if the installed onnx does not know it."""
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= version <= newest:
+        raise ModelError(f"unknown opset {version} of the default domain; the installed onnx knows 1 to {newest}")
+    return version
+
+
+def _imported(imports: Iterable[onnx.OperatorSetIdProto], otherwise: int) -> int:
+    version = imported(imports).get(DEFAULT)
+    return otherwise if version is None else known_opset(version)
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -95,7 +109,7 @@ class _Check:
                 raise ModelError(f"{_called(node)}: attribute {name!r} has no type")
             if a.type == onnx.AttributeProto.TENSOR and not a.ref_attr_name:
                 _tensor(a.t, f"{_called(node)}: attribute {name!r}")
-        if node.domain not in ("", "ai.onnx") or (signature := self._signature(node.op_type)) is None:
+        if plain(node.domain) != DEFAULT or (signature := self._signature(node.op_type)) is None:
             return
         if not signature.inputs[0] <= len(node.input) <= signature.inputs[1]:
             raise ModelError(f"{_called(node)}: {len(node.input)} inputs are not what the operator takes")

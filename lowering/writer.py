@@ -8,59 +8,21 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.ops import INTS, LIST, NODE, OPS, TENSOR, Op
 from ..egraph.saturate import Frozen, Row
-from .emit import EMITTERS, constant, custom
+from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
+from .emit import constant, emit
+from .names import Names
 from .reader import Reading
 from .shapes import graphs_of
 from .tensors import renamed
 
-#: Constants of up to this many elements are looked up by content.
-_POOLED = 64
-
-
-@dataclass(slots=True)
-class Pool:
-    """Names that are taken, and the last number given to a base."""
-
-    taken: set[str] = field(default_factory=set)
-    _tried: dict[str, int] = field(default_factory=dict)
-
-    def fresh(self, base: str) -> str:
-        """`base`, or the first of base_1, base_2 and so on that is not taken; now it is."""
-        k = self._tried.get(base, 0)  # names are never given back: what was tried is taken still
-        name = f"{base}_{k}" if k else base
-        while name in self.taken:
-            k += 1
-            name = f"{base}_{k}"
-        self._tried[base] = k
-        self.taken.add(name)
-        return name
-
-
-@dataclass(slots=True)
-class Names:
-    """Every name taken in the model, graphs inside graphs included."""
-
-    values: Pool = field(default_factory=Pool)
-    nodes: Pool = field(default_factory=Pool)
-
-    @classmethod
-    def of(cls, model: ir.Model) -> Names:
-        names = cls()
-        for graph in model.graphs():
-            names.values.taken.update(v.name for v in graph.inputs if v.name)
-            names.values.taken.update(graph.initializers)
-            for node in graph:
-                names.values.taken.update(o.name for o in node.outputs if o.name)
-                if node.name:
-                    names.nodes.taken.add(node.name)
-        return names
+#: Constants of up to this many bytes are looked up by content.
+_POOLED = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +123,7 @@ class Writer:
         if row.op == "Nil":
             return _Cell(None, None)
         ins = [list(x.items()) if isinstance(x, _Cell) else x for x in ins]
-        if row.op in ("Input", "Const"):
+        if row.op in LEAVES:
             return self._leaf(self.reading.payloads.values[row.attrs[0]])
         if row.op == "Absent":
             return None
@@ -169,17 +131,15 @@ class Writer:
             return ins[0][row.attrs[0]]
         if row.op in ("Op1", "OpN"):
             return self._verbatim(row, ins[0])
-        if row.op in EMITTERS:
-            return EMITTERS[row.op](self, ins, row.attrs)
-        op = self.extra[row.op]
-        named = [(n, s) for n, s in op.operands if s not in (TENSOR, LIST, NODE)]
-        attrs = tuple(list(a) if s == INTS else a for a, (_, s) in zip(row.attrs, named, strict=True))
-        return custom(op.onnx, [n for n, _ in named])(self, ins, attrs)
+        return emit(self.extra.get(row.op) or OPS[row.op], self, ins, row.attrs)
 
     def _leaf(self, value: ir.Value) -> ir.Value:
         """An input, a value of an outer graph, or an initializer of this one."""
         if value.is_graph_input() or value.const_value is None or value.graph not in (None, self.graph):
             return value
+        if value.name is None:
+            assert value.const_value is not None
+            value = self._constant(value.const_value, "constant")
         assert value.name is not None
         self._initializers[value.name] = value
         return value
@@ -202,12 +162,10 @@ class Writer:
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1, inner: bool = False,
+        domain: str = "", outputs: int = 1,
     ) -> Any:  # fmt: skip
-        """A new node; its value is that of the current class, unless it is an inner step on the way there."""
+        """A new node; its value is that of the current class."""
         attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]
-        if inner:
-            return self._add(op, inputs, attrs, domain, [self._fresh_value()], None)[0]
         return self._node(op, inputs, attrs, domain, outputs, self._survivor(op, domain, outputs))
 
     def _survivor(self, op: str, domain: str, outputs: int) -> ir.Node | None:
@@ -295,15 +253,19 @@ class Writer:
         return self._small(value, dtype, "scalar")
 
     def _small(self, values: Any, dtype: int, base: str) -> ir.Value:
-        tensor = constant(values, dtype)
+        known = self._constant(constant(values, dtype), base)
+        assert known.name is not None
+        self._initializers[known.name] = known
+        return known
+
+    def _constant(self, tensor: ir.TensorProtocol, base: str) -> ir.Value:
+        """An initializer of these elements: one the graph holds already, or a new one."""
         known = self._constants.get(_content(tensor))
         if known is None:
             name = self.names.values.fresh(base)
             known = ir.Value(name=name, const_value=renamed(tensor, name), type=ir.TensorType(tensor.dtype),
                              shape=ir.Shape(tensor.shape.numpy()))  # fmt: skip
             self._constants[_content(tensor)] = known
-        assert known.name is not None
-        self._initializers[known.name] = known
         return known
 
     def _stored(self) -> dict[Any, ir.Value]:
@@ -313,7 +275,7 @@ class Writer:
             tensor = value.const_value
             if tensor is None or value.is_graph_input() or value.is_graph_output():
                 continue
-            if tensor.size <= _POOLED and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor):
+            if tensor.nbytes <= _POOLED and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor):
                 found.setdefault(_content(tensor), value)
         return found
 
@@ -322,27 +284,58 @@ class Writer:
         rank = self.frozen.rank.get(child)
         return -1 if rank is None else rank
 
+    def copies(self) -> list[tuple[int, Row | None]]:
+        """Classes printed once more for an output of its own name: by their row, or as an Identity (None)."""
+        seen: dict[int, ir.Value] = {}
+        found: list[tuple[int, Row | None]] = []
+        for term, old in zip(self.reading.terms.roots, self.graph.outputs, strict=True):
+            cls = self.frozen.values[term]
+            row = self.choice[cls]
+            if row.op in LEAVES | CONSTANTS:
+                value = self.reading.payloads.values[row.attrs[0]] if row.op in LEAVES else None
+                if value is old or _is_constant(old):
+                    continue
+            elif seen.setdefault(cls, old) is old:
+                continue
+            found.append((cls, row if self._twice(row, old) else None))
+        return found
+
+    def _twice(self, row: Row, old: ir.Value) -> bool:
+        """Whether a copy is computed like the first: one pass over the operands costs no more than copying."""
+        op = OPS.get(row.op)
+        if op is None or not op.forms or op.name == "Softmax" or _is_identity(old.producer()):
+            return False
+        return op.shape in ("same", "broadcast")
+
     def _output(self, cls: int, old: ir.Value) -> ir.Value:
         made: ir.Value = self._results[cls]
         if self._outputs[cls] is old and made.name == old.name and made.producer() is not None:
             return made
         if made is old:
             return old
-        if old.producer() is None and old.const_value is not None and not old.is_graph_input() and old.name:
+        if _is_constant(old):
+            assert old.name is not None
             self._initializers[old.name] = old
             return old
-        copy, producer = _like(old, old.name), old.producer()
-        copied = producer is not None and producer.op_type == "Identity" and producer.domain == ""
-        row = self.choice[cls]
-        if row.op in EMITTERS and not copied and OPS[row.op].shape in ("same", "broadcast") and row.op != "Softmax":
-            # one pass over the operands costs no more than a copy of the result
+        copy, producer, row = _like(old, old.name), old.producer(), self.choice[cls]
+        if self._twice(row, old):
             self._current, self._again = cls, (old, copy)
             self._emit(row)
             self._again = None
             return copy
         self._current = -1  # of no class: a report must not count it
-        self._add("Identity", [made], [], "", [copy], producer if copied else None)
+        self._add("Identity", [made], [], "", [copy], producer if _is_identity(producer) else None)
         return copy
+
+
+def _is_constant(output: ir.Value) -> bool:
+    """A graph output that is an initializer, and stays one."""
+    stored = output.producer() is None and output.const_value is not None
+    return stored and not output.is_graph_input() and bool(output.name)
+
+
+def _is_identity(node: ir.Node | None) -> bool:
+    return node is not None and node.op_type == "Identity" and node.domain == ""
 
 
 def sink_constants(model: ir.Model) -> None:

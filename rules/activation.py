@@ -15,7 +15,9 @@ from ..egraph.lang import (
     call,
     dtype,
     eq,
+    lt,
     near,
+    rank,
     real,
     rule,
     scalar,
@@ -171,31 +173,37 @@ def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int
 # -------------------------------------------------------------------------------------------------------------- fused
 
 
-def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, Guard]:
-    """The factor that makes twice a Gelu of x, the fused operator, and what says that the target has it."""
+def _runs(name: str, x: Tensor) -> list[Guard]:
+    """The target has the operator, and x has an axis, without which FastGelu does not run."""
+    return [supported(name, x), lt(0, rank(x))]
+
+
+def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, list[Guard]]:
+    """The factor that makes twice a Gelu of x, the fused operator, and what says that the target runs it."""
     name = "FastGelu" if tanh else "Gelu"
-    return tanh_plus(x) if tanh else erf_plus(x), tensor(name, x), supported(name, x)
+    return tanh_plus(x) if tanh else erf_plus(x), tensor(name, x), _runs(name, x)
 
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2), k=(0, 1)),
-    holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+    holds=dict(x="b h", c="=0.5"),
+    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1"), dict(x="", c="=0.5")],
 )  # fmt: skip
 def gelu(x: Tensor, c: Tensor, tanh: int, order: int, k: int) -> Sides:
     """x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
     product = (x * c * gate, x * gate * c, x * (c * gate))[order]
-    return Sides(product, fused, when=[*_one(c, x, k, 0.5), legal])
+    return Sides(product, fused, when=[*_one(c, x, k, 0.5), *legal])
 
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), k=(0, 1)),
-    holds=dict(x="b h", c="=2"), refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")],
+    holds=dict(x="b h", c="=2"), refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1"), dict(x="", c="=2")],
 )  # fmt: skip
 def gelu_halved(x: Tensor, c: Tensor, tanh: int, k: int) -> Sides:
     """(x * erf_plus(x)) / 2 = Gelu(x); with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
-    return Sides((x * gate) / c, fused, when=[*_one(c, x, k, 2.0), legal])
+    return Sides((x * gate) / c, fused, when=[*_one(c, x, k, 2.0), *legal])
 
 
 _SIGMOID = dict(x="b h", c="=1.5957691216057308")
@@ -204,11 +212,11 @@ _SIGMOID = dict(x="b h", c="=1.5957691216057308")
 @rule(
     stage="fuse", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SIGMOID, _halved(_SIGMOID)],
     refuse=[dict(_SIGMOID, c="=1.596"), dict(_SIGMOID, c="=1.702"), _halved(dict(_SIGMOID, c="=1.5")),
-            dict(_SIGMOID, c="=1.5957691216057308:1 1 1")],
+            dict(_SIGMOID, c="=1.5957691216057308:1 1 1"), dict(_SIGMOID, x="")],
 )  # fmt: skip
 def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
-    when = [*_about(c, x, k, v, 2 * _ROOT, half), supported("FastGelu", x)]
+    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs("FastGelu", x)]
     return Sides(x * tensor("Sigmoid", c * cubic(x)), tensor("FastGelu", x), when=when)
 
 

@@ -45,8 +45,8 @@ from ..egraph.lang import (
     visible,
     within,
 )
-from ..egraph.ops import INT
 from ..egraph.term import lift
+from ..egraph.terms import INT
 from .attention import BEHIND, absent, sdpa
 
 

@@ -10,11 +10,11 @@ import pytest
 from onnx import parser
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.egraph.cost import Roofline, Work
 from onnx_egraph.egraph.dtypes import FLOAT32
 from onnx_egraph.egraph.errors import CostError, EGraphError, RuleError, TargetError
 from onnx_egraph.egraph.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule
 from onnx_egraph.egraph.soundness import check
+from onnx_egraph.egraph.targets import Roofline, Work
 
 MODEL = Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx"
 
@@ -72,3 +72,11 @@ def test_a_rule_may_take_a_term_of_the_caller() -> None:
     }""")
     result = saturate_and_extract(model, rules=[exp_of_log_softmax], verify=True)
     assert [node.op_type for node in result.model.graph.node] == ["Softmax", "LogSoftmax", "Exp"]
+
+
+def test_a_size_of_a_dimension_without_a_name() -> None:
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]> g (float[b,?] x) => (float[b,?] y) {
+        y = Neg (x)
+    }""")
+    with pytest.raises(EGraphError, match=r"named 'None'; there are \['b'\]"):
+        saturate_and_extract(model, dims={"None": 4})

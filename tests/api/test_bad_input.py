@@ -184,6 +184,15 @@ def unknown_opset(model: onnx.ModelProto) -> None:
     model.opset_import[0].version = 99
 
 
+def endless_opset(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = 2**40
+
+
+def endless_opset_of_a_function(model: onnx.ModelProto) -> None:
+    node, imports = h.make_node("Neg", ["a"], ["r"]), [h.make_opsetid("", -(2**40))]
+    model.functions.append(h.make_function("own", "F", ["a"], ["r"], [node], imports))
+
+
 def no_opset(model: onnx.ModelProto) -> None:
     del model.opset_import[:]
 
@@ -210,6 +219,8 @@ def recursion(model: onnx.ModelProto) -> None:
         (sparse, "'rare' is sparse"),
         (training, "training"),
         (unknown_opset, "opset 99"),
+        (endless_opset, f"unknown opset {2**40}"),
+        (endless_opset_of_a_function, f"unknown opset -{2**40}"),
         (no_opset, "imports no opset"),
         (no_outputs, "no outputs"),
         (recursion, "own::Again"),
@@ -261,8 +272,11 @@ def test_a_model_that_is_a_link_may_keep_its_weights_where_it_leads(tmp_path: Pa
     (folder / "weights.bin").symlink_to(blobs / "2")
     result = saturate_and_extract(folder / "in.onnx", verify=True)
     assert result.report.verified, result.report.verification
+    assert result.report.unchanged
     result.save(tmp_path / "out.onnx")
-    assert (tmp_path / "out.onnx.data").read_bytes() == bytes(64)
+    assert (tmp_path / "out.onnx").read_bytes() == (blobs / "1").read_bytes()
+    assert (tmp_path / "weights.bin").read_bytes() == bytes(64)
+    assert not (tmp_path / "weights.bin").is_symlink()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,7 +116,7 @@ def test_optimize_writes_and_reports(library: Library, model: Path, tmp_path: Pa
     assert library.calls == [
         {
             "model": model, "disable": (), "target": "cpu", "dims": None, "limits": None,
-            "strict": False, "verify": True,
+            "strict": False, "verify": True, "custom_ops": (),
         }
     ]  # fmt: skip
 
@@ -126,6 +127,7 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
         "optimize", model, "--output", tmp_path / "out.onnx", "--no-verify", "--strict", "--target", "cuda",
         "--disable", "rope", "--disable", "cast-cast", "--dim", "batch=1", "--dim", "seq=1,512",
         "--report", file, "--iterations", "7", "--max-tuples", "1000", "--time-limit", "2.5", "-q",
+        "--custom-ops", "a.so", "--custom-ops", "b.so",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert done.output == ""
@@ -133,7 +135,7 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
         {
             "model": model, "disable": ("rope", "cast-cast"), "target": "cuda",
             "dims": {"batch": 1, "seq": [1, 512]}, "limits": Limits(iterations=7, tuples=1000, seconds=2.5),
-            "strict": True, "verify": False,
+            "strict": True, "verify": False, "custom_ops": (Path("a.so"), Path("b.so")),
         }
     ]  # fmt: skip
     assert json.loads(file.read_text(encoding="utf-8")) == {"fused": ["né"]}
@@ -152,7 +154,7 @@ def test_a_known_error_is_one_line_and_writes_nothing(
     library.fails = kind("node 'a':\n  bad")
     done = run("optimize", model, "-o", tmp_path / "out.onnx", "--report", tmp_path / "r.json", "-q")
     assert done.exit_code == 1
-    assert done.stderr == "error: node 'a': bad\n"
+    assert done.stderr == "error: node 'a':\\n  bad\n"
     assert done.stdout == ""
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.onnx"]
     assert run("explain", model, "-q").exit_code == 1
@@ -349,3 +351,37 @@ def test_the_package_runs_as_a_module() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "no-such-file.onnx" in done.stderr
+
+
+# ---- signals
+
+SIGNALLED = """
+import os, signal, sys
+from onnx_egraph import cli
+number = int(sys.argv.pop(1))
+if sys.argv.pop(1) == "ignored":
+    signal.signal(number, signal.SIG_IGN)
+def rules(*args, **options):
+    try:
+        os.kill(os.getpid(), number)
+        for _ in range(1000):
+            pass
+    finally:
+        os.kill(os.getpid(), number)  # once more while it cleans up
+        for _ in range(1000):
+            pass
+        print("cleaned up")
+cli.parse_dims = rules
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", ["ignored", "default"])
+def test_a_signal_unwinds_the_program(number: signal.Signals, how: str, model: Path) -> None:
+    """Two in a row do not stop the cleaning up; one that is ignored, as under nohup, still is."""
+    command = [sys.executable, "-c", SIGNALLED, str(int(number)), how, "optimize", str(model), "-o", str(model)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "cleaned up" in done.stdout, done.stderr
+    assert done.returncode == (2 if how == "ignored" else 128 + number), done.stderr
+    assert "Traceback" not in done.stderr

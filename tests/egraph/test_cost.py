@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from onnx_egraph.egraph.cost import ABSENT, ATTENTION, KERNELS, CostModel, NodeCount, Roofline, Tensor, Work
+from onnx_egraph.egraph.targets import ABSENT, CostModel, NodeCount, Roofline, Tensor, Work, cpu
 
 POINTS = (1, 16, 128, 512)
 DTYPES = ("float32", "float16")
@@ -185,7 +186,10 @@ def test_gelu_pays_in_float32_and_never_in_float16(seq: int) -> None:
     assert total(work("Gelu", [h], h, approximate="tanh")) >= total(*tanh_gelu("float16", seq, 3072))
 
 
-@pytest.mark.parametrize("model", [NodeCount(), Roofline(), Roofline(launch=1)], ids=str)
+QUICK = Roofline(replace(cpu.PRICES, launch=1))
+
+
+@pytest.mark.parametrize("model", [NodeCount(), Roofline(), QUICK], ids=["nodes", "roofline", "quick"])
 def test_fewer_nodes_win_when_the_work_is_equal(model: CostModel) -> None:
     x, none = tensor("float32", 4, 8), tensor("float32", 0)
     c = tensor("float32", 4, 8, const=True)
@@ -222,18 +226,18 @@ def test_transposes_that_move_less_cost_less() -> None:
 def test_a_slice_pays_for_what_it_reads() -> None:
     big, small = tensor("float32", 1_000_000, 64), tensor("float32", 1, 64)
     for op in ("SliceC", "Slice", "Gather"):
-        assert total(work(op, [big], small)) < 2 * MODEL.launch
-    assert total(work("ReduceMean", [big], small)) > 100 * MODEL.launch
+        assert total(work(op, [big], small)) < 2 * MODEL.prices.launch
+    assert total(work("ReduceMean", [big], small)) > 100 * MODEL.prices.launch
 
 
 def test_matrix_products() -> None:
     def product(m: int, k: int, n: int, dtype: str = "float32") -> int:
         a, b, c = tensor(dtype, 1, m, k), tensor(dtype, k, n, const=True), tensor(dtype, 1, m, n)
-        return total(work("MatMul", [a, b], c)) - MODEL.launch
+        return total(work("MatMul", [a, b], c)) - MODEL.prices.launch
 
     weight_bytes = 4 * 2048 * 2048
-    assert product(1, 2048, 2048) == pytest.approx(MODEL.byte * weight_bytes, rel=2e-3)  # traffic bound
-    assert product(512, 2048, 2048) == int(MODEL.mac * 512 * 2048 * 2048)  # arithmetic bound
+    assert product(1, 2048, 2048) == pytest.approx(MODEL.prices.byte * weight_bytes, rel=2e-3)  # traffic bound
+    assert product(512, 2048, 2048) == int(MODEL.prices.mac * 512 * 2048 * 2048)  # arithmetic bound
     assert product(1, 2048, 2048, "float16") >= product(1, 2048, 2048)  # no float16 kernel
     x, w, b, y = (tensor("float32", *s) for s in ((8, 32), (32, 16), (16,), (8, 16)))
     gemm = total(work("Gemm", [x, w, b], y))
@@ -242,13 +246,13 @@ def test_matrix_products() -> None:
     flipped = total(work("Gemm", [xt, wt, b], y, transA=1, transB=1))
     assert flipped == gemm
     vector = work("MatMul", [Tensor("float32", None), tensor("float32", 32)], tensor("float32", 8))
-    assert total(vector) > MODEL.launch
+    assert total(vector) > MODEL.prices.launch
 
 
 # Types, unknowns, monotony.
 
 OPS = sorted(
-    {*KERNELS, "Add", "Reshape", "Neg", "Foo", "com.microsoft::Foo", "MatMul", "Gemm", "Conv", "Einsum"}
+    {*cpu.PRICES.rates, "Add", "Reshape", "Neg", "Foo", "com.microsoft::Foo", "MatMul", "Gemm", "Conv", "Einsum"}
 )
 FUSED = ["MsMHA", "MsGQA", "OnnxAttention"]
 SHAPES: list[tuple[int, ...] | None] = [None, (), (0,), (3,), (2, 3, 8), (1, 4, 3, 8)]
@@ -342,7 +346,7 @@ def test_fast_gelu_ratio_is_near_the_measured_one(seq: int, ratio: float) -> Non
 @pytest.mark.parametrize(("seq", "ratio"), [(1, 1.8), (128, 4.4), (512, 5.0)])
 def test_skip_layer_norm_ratio_is_near_the_measured_one(seq: int, ratio: float) -> None:
     x, w = tensor("float32", 1, seq, 768), tensor("float32", 768, const=True)
-    fused = total(work("SkipLayerNorm", [x, x, w, w], x, x))
+    fused = total(work("SkipLayerNormalization", [x, x, w, w], x, x))
     assert near(fused / total(*add_norm("LayerNorm", "float32", seq, 768)), ratio)
 
 
@@ -373,7 +377,7 @@ def test_attention_ratio_is_near_the_measured_one(
 
 def test_every_attention_op_has_its_ratios() -> None:
     grouped = itertools.product(("MsGQA", "OnnxAttention", "OnnxAttention3"), (False, True), (False, True))
-    assert set(ATTENTION) == {*grouped, ("MsMHA", False, False), ("MsMHA", True, False)}
+    assert set(cpu.PRICES.attention) == {*grouped, ("MsMHA", False, False), ("MsMHA", True, False)}
 
 
 # Own models.
@@ -392,9 +396,11 @@ class Flat:
 
 def test_models_can_be_subclassed_or_written_from_scratch() -> None:
     w = rope("MsRope3", "float32", 8, 16, 64)
-    assert PreferThreeDims(launch=10_000).cost(w) == Roofline(launch=10_000).cost(w) // 2
+    quick = replace(cpu.PRICES, launch=10_000)
+    assert PreferThreeDims(quick).cost(w) == Roofline(quick).cost(w) // 2
     for model in (Flat(), NodeCount(), Roofline(), PreferThreeDims()):
         assert isinstance(model, CostModel)
-    slow = Roofline(kernels={**KERNELS, "Erf": KERNELS["Cos"]})
+    rates = cpu.PRICES.rates
+    slow = Roofline(replace(cpu.PRICES, rates={**rates, "Erf": rates["Cos"]}))
     x = tensor("float32", 1000)
     assert slow.cost(work("Erf", [x], x)) == slow.cost(work("Cos", [x], x)) > MODEL.cost(work("Erf", [x], x))

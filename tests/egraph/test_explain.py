@@ -15,7 +15,7 @@ from onnx_egraph.egraph.lang import Sides, Tensor, call, dim, eq, num, rule, tra
 from onnx_egraph.egraph.region import Regions
 from onnx_egraph.egraph.rule import Rule, load_egglog
 from onnx_egraph.egraph.saturate import Engine, Limits
-from onnx_egraph.egraph.target import target
+from onnx_egraph.egraph.targets import target
 from onnx_egraph.rules import ALL
 
 CPU = target("cpu")

@@ -11,8 +11,8 @@ import pytest
 from onnx_egraph.egraph.dtypes import BOOL, code
 from onnx_egraph.egraph.graph import TermGraph
 from onnx_egraph.egraph.meaning import IllFormed, apply
-from onnx_egraph.egraph.ops import OPS
 from onnx_egraph.egraph.saturate import Engine
+from onnx_egraph.egraph.terms import OPS
 
 LOW = -3e38
 COMPARE = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")

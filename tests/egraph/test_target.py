@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from onnxruntime.capi import _pybind_state
 
 from onnx_egraph.egraph.errors import TargetError
-from onnx_egraph.egraph.target import Target, from_kernels, target
+from onnx_egraph.egraph.targets import Target, from_kernels, target
 
 MS = "com.microsoft"
 NUMBERS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}

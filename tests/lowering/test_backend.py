@@ -13,10 +13,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
 from onnx_egraph import EGraphError, optimize, saturate_and_extract
+from onnx_egraph.lowering.shapes import infer
 
 PARTS = 8  # tests per round
 EVERY = 16  # without -m deep, one model in so many
@@ -44,7 +46,7 @@ def cases() -> list[Any]:
 @pytest.fixture
 def always_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """No graph is left as it is for want of a better one."""
-    monkeypatch.setattr(optimize, "_printed", lambda choice: -1)
+    monkeypatch.setattr(optimize, "_better", lambda printed, stands: True)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -76,6 +78,46 @@ def test_all_written(cases: list[Any], part: int) -> None:
 @pytest.mark.usefixtures("always_written")
 def test_all_written_without_sizes(cases: list[Any], part: int) -> None:
     check(cases[part::PARTS], without_sizes)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_sizes_of_a_sample_are_not_guessed(cases: list[Any], part: int) -> None:
+    check_sizes(cases[part :: PARTS * EVERY])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("part", range(PARTS))
+def test_sizes_are_not_guessed(cases: list[Any], part: int) -> None:
+    check_sizes(cases[part::PARTS])
+
+
+def test_sizes_of_what_follows_several_operands_are_not_guessed(cases: list[Any]) -> None:
+    """Attention has the size of v, not of q."""
+    found = [c for c in cases if c.model.graph.node[-1].op_type in ("Attention", "Compress", "Unique")]
+    check_sizes(found[::4])
+
+
+def check_sizes(cases: Iterable[Any]) -> None:
+    """What is said of the outputs' sizes holds where the size of an input, or of all, is not declared."""
+    for case in cases:
+        count = len(case.model.graph.input)
+        for hidden in [*((k,) for k in range(count)), tuple(range(count))]:
+            model = onnx.ModelProto()
+            model.CopyFrom(case.model)
+            for value in (*(model.graph.input[k] for k in hidden), *model.graph.output):
+                if value.type.HasField("tensor_type"):
+                    value.type.tensor_type.ClearField("shape")
+            read = ir.from_proto(model)
+            shapes = infer(read)
+            for _, arrays in case.data_sets:
+                for value, array in zip(read.graph.outputs, arrays, strict=True):
+                    said = shapes.of(value).dims
+                    if said is None or not isinstance(array, np.ndarray):
+                        continue
+                    where = f"{case.name}, inputs {hidden} hidden: {said}, {array.shape}"
+                    assert len(said) == array.ndim, where
+                    pairs = zip(said, array.shape, strict=True)
+                    assert all(isinstance(d, str) or d == n for d, n in pairs), where
 
 
 def test_the_comparison_sees_a_difference() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
@@ -26,6 +27,8 @@ from roundtrip_models import (
     same_numbers,
     x,
 )
+
+from onnx_egraph import saturate_and_extract
 
 # ---- bodies
 
@@ -179,10 +182,34 @@ def test_functions_are_inlined() -> None:
 
 
 def test_a_function_of_another_opset_stays_a_call() -> None:
-    old = h.make_function("own", "Old", ["a"], ["b"], [n("Elu", "a", "b")], [h.make_opsetid("", 17)])
+    """Its ReduceMax has axes that are an attribute; onnx and onnxruntime refuse to run it in this model."""
+    old = h.make_function("own", "Old", ["a"], ["b"], [n("ReduceMax", "a", "b", axes=[1])], [h.make_opsetid("", 17)])
     unused = h.make_function("own", "Unused", ["a"], ["b"], [n("Neg", "a", "b")], [h.make_opsetid("", 18)])
     call = h.make_node("Old", ["s"], ["y"], domain="own", name="call")
     given = model([*norm("x", "s"), call], functions=[old, unused])
-    result = optimised(given)
-    assert fused(result) == 1
-    assert [f.name for f in result.functions] == ["Old"]
+    result = saturate_and_extract(given)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert fused(result.model) == 1
+    assert [f.name for f in result.model.functions] == ["Old"]
+    assert result.report.calls == [
+        "function own::Old stays a call: ReduceMax of its operator set 17 of ai.onnx need not be that of the model's 18"
+    ]
+
+
+def test_a_body_that_passes_integers_of_an_outer_graph_on() -> None:
+    """Their elements are symbols that both have: the inner value must not stand for the outer one."""
+    given = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 20]>
+    g (float[2] x, int64[1] one, bool c) => (int64[1] y) <int64 three = {3}> {
+        p = Pow (one, three)
+        a = Neg (x)
+        b = Neg (a)
+        y = If (c) <
+            then_branch = t () => (int64[1] u) { u = Identity (p) },
+            else_branch = e () => (int64[1] v) { q = Shape (b) v = Mul (p, q) }
+        >
+    }""")
+    result = saturate_and_extract(given)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert not result.report.unchanged
+    for c in (True, False):
+        same_numbers(given, result.model, x=np.ones(2, np.float32), one=np.array([3]), c=np.array(c))

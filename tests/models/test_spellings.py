@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.egraph.cost import NodeCount
+from onnx_egraph.egraph.targets import NodeCount
 
 HEAD = """
 <ir_version: 10, opset_import: ["" : {opset}]>
@@ -350,3 +350,23 @@ def test_a_mask_of_nothing_that_widens_the_scores_stays() -> None:
     a, b = run(model, given), run(optimised, given)
     assert a.shape == b.shape
     assert np.allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", [
+    "c = Pow (x, three) \n d = Mul (c, cube) \n e = Add (x, d) \n t = Mul (e, root) \n u = Tanh (t) \n"
+    " v = Add (u, one) \n w = Mul (x, half) \n y = Mul (w, v)",
+    "y = Gelu <approximate = \"tanh\"> (x)",
+])  # fmt: skip
+@pytest.mark.parametrize("sizes", ["[]", "[1]", ""])
+def test_a_scalar_gelu_runs(text: str, sizes: str) -> None:
+    """onnxruntime's FastGelu takes no scalar."""
+    model = parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+    g (float{sizes} x) => (float{sizes} y, float{sizes} z) <float three = {{3}}, float cube = {{0.044715}},
+     float root = {{0.7978845608}}, float one = {{1}}, float half = {{0.5}}> {{
+        z1 = Neg (x)
+        z = Neg (z1)
+        {text}
+    }}""")
+    optimised = saturate_and_extract(model).model
+    given = {"x": np.full((1,) if sizes == "[1]" else (), 0.7, np.float32)}
+    assert np.allclose(run(model, given), run(optimised, given), rtol=1e-5)

@@ -14,9 +14,9 @@ import onnx_ir as ir
 from onnx_egraph.egraph.dtypes import NAMES, code
 from onnx_egraph.egraph.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
 from onnx_egraph.egraph.meaning import evaluate
-from onnx_egraph.egraph.ops import FLOAT, INT, INTS
 from onnx_egraph.egraph.term import Expr, Tensor
-from onnx_egraph.lowering.emit import EMITTERS
+from onnx_egraph.egraph.terms import FLOAT, INT, INTS
+from onnx_egraph.lowering.emit import emit
 
 OPSET = 23
 Env = Mapping[str, Any]
@@ -87,7 +87,7 @@ class Sheet:
         for a, v in zip(e.args, ins, strict=False):
             if isinstance(v, ir.Value):
                 self._ranks[id(v)] = np.ndim(evaluate(a, self.env))
-        return EMITTERS[e.head](self, ins, attrs)
+        return emit(e.op, self, ins, attrs)
 
 
 def _input(name: str, value: Any) -> ir.Value:

@@ -1,0 +1,37 @@
+"""The fused operators of a written graph, entered into the report with the rules that led to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .egraph.terms import FUSED, OPS
+from .lowering.explain import Explainer
+from .lowering.writer import Written
+from .report import Fused, Report
+
+
+def enter(report: Report, explainer: Explainer, written: Written, declared: Collection[str]) -> None:
+    """Enter each new fused operator of a written graph, and what its rules assume; tell the explainer its nodes.
+
+    `declared` are the terms that a caller declared: a node of one counts as fused.
+    """
+    rules, assumed = explainer.rules, set(report.assumptions)
+    assumes = {r.name: r.assumes for r in rules}
+    merging = {k for k, r in enumerate(rules) if not r.roots()[1]}  # their product is an operand
+    for c, r in explainer.choice.items():
+        if r in explainer.old:
+            silent = explainer.frozen.why.get(c, set()) & merging
+            assumed.update(a for k in silent for a in rules[k].assumes)
+            continue
+        by = explainer.rules_of(c)
+        assumed.update(a for name in by for a in assumes[name])
+        if r.op not in FUSED and r.op not in declared:
+            continue
+        for n in written.nodes.get(c, ()):
+            explainer.values.setdefault(c, n.outputs[0].name or "")
+            explainer.nodes[n.name or ""] = c
+            graph = explainer.reading.graph.name or ""
+            spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
+            title = OPS[r.op].title if r.op in FUSED else n.op_type
+            report.fused.append(Fused(n.name or "", title, graph, by, spelled))
+    report.assumptions = sorted(assumed)

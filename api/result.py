@@ -1,0 +1,108 @@
+"""What a call returns: the model, the report, and what can be asked of them later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from .egraph.budget import Budget, Limits
+from .egraph.errors import ModelError, one_line
+from .egraph.explain import Derivation
+from .lowering.explain import Explainer
+from .lowering.load import Loaded, Original
+from .lowering.save import save
+from .lowering.staging import Stamp, stamp
+from .report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The optimised model, of the same kind as the input (a path gives an onnx_ir.Model), and the report.
+
+    Where the report says unchanged, it is the model as it was given.
+    """
+
+    model: ir.Model | onnx.ModelProto
+    report: Report
+    _ir: ir.Model = field(repr=False)
+    _sides: Mapping[Path, Stamp] = field(repr=False)  # files with weights of the model that was read, as they were
+    _explainers: Sequence[Explainer] = field(default=(), repr=False)
+    _original: Original | None = field(default=None, repr=False)  # if the result is the model as it was given
+    _limits: Limits = field(default_factory=Limits, repr=False)
+
+    def __repr__(self) -> str:
+        return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
+
+    def explain(self, node: str) -> Derivation:
+        """The chain of rules that made a fused node of the result (`report.fused` lists them), replayed and
+        checked, within the limits, which hold for this call anew.
+
+        Raises ModelError for any other name.
+        """
+        for explainer in self._explainers:
+            if node in explainer.nodes:
+                return explainer.derivation(explainer.nodes[node])
+        raise ModelError(f"no fused node of the result is named {node!r}; the report lists them")
+
+    def find(self, name: str) -> list[str]:
+        """Fused nodes of the result that are named so, or that took in the original node or value of that name."""
+        return [
+            node for explainer in self._explainers for node, cls in explainer.nodes.items()
+            if name == node or name in explainer.absorbed(cls)
+        ]  # fmt: skip
+
+    def save(self, path: str | os.PathLike[str], *, report: str | os.PathLike[str] | None = None) -> None:
+        """Write the model atomically, its external data beside it; with `report`, the report there, as JSON.
+
+        A file that was left unchanged is written as it was read, byte for byte, unless its external data needs other
+        names beside `path`. May be called again, for this place or another. Raises OutputError, and then every file
+        is as it was.
+        """
+        texts = {} if report is None else {Path(report): self.report.to_json()}
+        save(self._ir, path, texts, self._sides, self._original)
+
+    def knows(self, name: str) -> bool:
+        """Whether a node or value of the model, or of the result, is named so."""
+        if any(name in explainer.names() for explainer in self._explainers):
+            return True
+        graphs = list(self._ir.graphs())
+        nodes = [node for graph in graphs for node in graph]
+        values = {v.name for g in graphs for v in (*g.inputs, *g.initializers.values())}
+        return name in values or any(name == n.name or name in {v.name for v in n.outputs} for n in nodes)
+
+    def near_misses(self, progress: Callable[[str], None] | None = None) -> list[str]:
+        """What was not fused and why, one line each; also kept in `report.missed`. Saturates once more, and the limits
+        hold for this call anew.
+        """
+        if not self.report.missed:
+            budget = Budget(self._limits)
+            if self.report.stop != "saturated" and not self._explainers:
+                self.report.missed.append(f"no graph was optimized ({self.report.stop}): with more, more may be fused")
+            last = {e.reading.graph: e for e in self._explainers}  # of several passes over a graph
+            for graph, explainer in last.items():
+                if progress is not None:
+                    progress(f"looking for near misses in {graph.name or 'the graph'}")
+                self.report.missed += map(one_line, explainer.misses(budget))
+        return self.report.missed
+
+
+def stamps(loaded: Loaded) -> dict[Path, Stamp]:
+    """The files with weights of a model, as they are now."""
+    return {side: stamp(side) for side in loaded.sides}
+
+
+def as_given(
+    report: Report, loaded: Loaded, explainers: Sequence[Explainer] = (), limits: Limits | None = None
+) -> Result:
+    """The result that is the model as it was given, a copy if it came as an object."""
+    given: ir.Model | onnx.ModelProto
+    given = model = loaded.original.model()
+    if loaded.kind == "proto" and isinstance(loaded.original.given, onnx.ModelProto):
+        given = onnx.ModelProto()
+        given.CopyFrom(loaded.original.given)
+    return Result(given, report, model, stamps(loaded), explainers, loaded.original, limits or Limits())

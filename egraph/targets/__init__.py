@@ -1,0 +1,11 @@
+"""Runtimes, one file each, with their kernels and prices; and cost models."""
+
+from .prices import Prices, Rate
+from .roofline import Roofline
+from .target import MS, Target, from_kernels, target
+from .work import ABSENT, CostModel, NodeCount, Tensor, Work
+
+__all__ = [
+    "ABSENT", "MS", "CostModel", "NodeCount", "Prices", "Rate", "Roofline", "Target", "Tensor", "Work", "from_kernels",
+    "target",
+]  # fmt: skip

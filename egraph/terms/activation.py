@@ -1,0 +1,84 @@
+"""Forms of GELU (Hendrycks & Gimpel, arXiv 1606.08415) and their stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import erf, sigmoid
+from .op import IllFormed, NodeView, Op, declare, form
+
+
+def _fast_gelu(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    return np.asarray(0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))).astype(x.dtype)
+
+
+def _tanh_plus(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    return (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3))).astype(x.dtype)
+
+
+def _cubic(x: np.ndarray) -> np.ndarray:
+    y = x.astype(np.float64)
+    with np.errstate(over="ignore"):  # beyond what float16 holds: inf
+        return np.asarray(y + 0.044715 * y**3).astype(x.dtype)
+
+
+def _quick_gelu(x: np.ndarray, alpha: float) -> np.ndarray:
+    y = x.astype(np.float64)
+    return np.asarray(y * sigmoid(alpha * y)).astype(x.dtype)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return np.asarray((x.astype(np.float64) * (1 + erf(x / np.sqrt(2.0))) / 2).astype(x.dtype))
+
+
+def _erf_plus(x: np.ndarray) -> np.ndarray:
+    return np.asarray((1 + erf(x / np.sqrt(2.0))).astype(x.dtype))
+
+
+def _no_scalar(x: np.ndarray) -> None:
+    if not x.ndim:
+        raise IllFormed("onnxruntime's FastGelu takes no scalar")
+
+
+def _read_gelu(node: NodeView) -> tuple[Any, ...] | None:
+    if node.string("approximate", "none") != "tanh":
+        return ("Gelu", node.x())
+    return ("FastGelu", node.x()) if node.dims() else None  # printed as an operator that takes no scalar
+
+
+def _read_ms_gelu(node: NodeView) -> tuple[Any, ...] | None:
+    return ("Gelu", node.x()) if node.count() == 1 else None
+
+
+def _read_fast_gelu(node: NodeView) -> tuple[Any, ...] | None:
+    return ("FastGelu", node.x()) if node.count() == 1 else None  # a second operand is a bias
+
+
+def _read_quick_gelu(node: NodeView) -> tuple[Any, ...]:
+    return ("QuickGelu", node.x(), node.float("alpha", 1.702))
+
+
+_MS = "com.microsoft::"
+
+TERMS: tuple[Op, ...] = (
+    declare("ErfPlus", "x", _erf_plus, "same", role="marker", floating=True),
+    declare("Cubic", "x", _cubic, "same", role="marker", floating=True),
+    declare("TanhPlus", "x", _tanh_plus, "same", role="marker", floating=True),
+    declare(
+        "Gelu", "x", _gelu, "same", role="fused", floating=True,
+        forms=(form(f"{_MS}Gelu", "x"), form("Gelu", "x", since=20)),
+        reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_ms_gelu},
+    ),
+    declare(
+        "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True, requires=_no_scalar,
+        forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_fast_gelu},
+    ),
+    declare(
+        "QuickGelu", "x alpha:f64", _quick_gelu, "same", role="fused", floating=True,
+        forms=(form(f"{_MS}QuickGelu", "x", "alpha"),), reads={f"{_MS}QuickGelu": _read_quick_gelu},
+    ),
+)  # fmt: skip

@@ -1,0 +1,131 @@
+"""Elementwise operators, reductions and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import NAMES
+from .op import Op, declare, form
+
+
+def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f without numpy's warnings: infinities and NaN are values like others."""
+
+    def call(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return f(*args)
+
+    return call
+
+
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    e = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    from scipy.special import erf as of_float64
+
+    return np.asarray(of_float64(x.astype(np.float64))).astype(x.dtype)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
+
+
+def _cast(x: np.ndarray, to: int) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.astype(NAMES[to])
+
+
+def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind in "iu":
+        quotient = np.abs(x) // np.abs(y)
+        return np.asarray(np.where((x < 0) != (y < 0), -quotient, quotient), dtype=x.dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(x / y)
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.power(x, y.astype(x.dtype)))
+
+
+def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
+    return _kept(np.mean(x, axis=axes, dtype=np.float64), axes, keep).astype(x.dtype)
+
+
+def _sum(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
+    return _kept(np.sum(x, axis=axes, dtype=x.dtype), axes, keep)
+
+
+def _kept(reduced: np.ndarray | np.generic, axes: tuple[int, ...], keep: int) -> np.ndarray:
+    return np.expand_dims(reduced, axes) if keep else np.asarray(reduced)
+
+
+def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(c, x, y)
+
+
+def _reduction(name: str, axes_are_input_since: int) -> tuple[Any, ...]:
+    """Axes are an attribute before that operator set."""
+    before = form(name, "x", "axes keepdims=keep")
+    return before, form(name, "x axes", "keepdims=keep", since=axes_are_input_since)
+
+
+def _unary(name: str, f: Callable[..., Any], *, floating: bool = True) -> Op:
+    return declare(name, "x", quiet(f), "same", floating=floating)
+
+
+def _binary(name: str, f: Callable[..., Any], *, commutative: bool = False, boolean: bool = False) -> Op:
+    return declare(name, "x y", quiet(f), "broadcast", same="x y", commutative=commutative, boolean=boolean)
+
+
+def _comparison(name: str, f: Callable[..., Any], *, commutative: bool = False) -> Op:
+    return declare(name, "x y", f, "broadcast", dtype="bool", same="x y", commutative=commutative)
+
+
+TERMS: tuple[Op, ...] = (
+    _unary("Neg", np.negative, floating=False),
+    _unary("Sqrt", np.sqrt),
+    _unary("Reciprocal", np.reciprocal),
+    _unary("Cos", np.cos),
+    _unary("Sin", np.sin),
+    _unary("Tanh", np.tanh),
+    _unary("Exp", np.exp),
+    _unary("Log", np.log),
+    _unary("Abs", np.abs, floating=False),
+    _unary("Erf", erf),
+    _unary("Sigmoid", sigmoid),
+    declare("Not", "x", np.logical_not, "same", boolean=True),
+    declare("IsNaN", "x", np.isnan, "same", dtype="bool", floating=True),
+    declare("Cast", "x to:i64", _cast, "same", dtype="cast"),
+    _binary("Add", np.add, commutative=True),
+    _binary("Mul", np.multiply, commutative=True),
+    _binary("Sub", np.subtract),
+    _binary("Div", _divide),
+    _binary("Pow", _pow),
+    _binary("Max", np.maximum, commutative=True),
+    _binary("And", np.logical_and, commutative=True, boolean=True),
+    _binary("Or", np.logical_or, commutative=True, boolean=True),
+    _comparison("Equal", np.equal, commutative=True),
+    _comparison("Less", np.less),
+    _comparison("LessOrEqual", np.less_equal),
+    _comparison("Greater", np.greater),
+    _comparison("GreaterOrEqual", np.greater_equal),
+    declare("Where", "c x y", _where, "where", dtype="second", same="x y"),
+    declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y"),
+    declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True),
+    declare(
+        "ReduceMean", "x axes:IV keep:i64", _mean, "reduce", forms=_reduction("ReduceMean", 18), short="mean",
+    ),
+    declare("ReduceSum", "x axes:IV keep:i64", _sum, "reduce", forms=_reduction("ReduceSum", 13), short="sum"),
+    declare(
+        "ReduceMax", "x axes:IV keep:i64", lambda x, axes, keep: _kept(np.max(x, axis=axes), axes, keep), "reduce",
+        forms=_reduction("ReduceMax", 18), short="max",
+    ),
+    declare("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range"),
+)  # fmt: skip

@@ -1,0 +1,99 @@
+"""Operators that move elements: reshapes, transposes, slices, joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .op import NODE, IllFormed, Op, declare, form
+
+
+def _reshape(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return x.reshape([x.shape[i] if d == 0 else int(d) for i, d in enumerate(target)])
+
+
+def _expand(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(d) for d in target)))
+
+
+def _along(x: np.ndarray, axis: int, where: slice) -> np.ndarray:
+    index: list[slice] = [slice(None)] * x.ndim
+    index[axis] = where
+    return x[tuple(index)]
+
+
+def _slice(x: np.ndarray, start: np.ndarray, end: np.ndarray, axis: int, step: int) -> np.ndarray:
+    first, last, size = int(start[0]), int(end[0]), x.shape[axis]
+    if step < 0 and last < -size:
+        return _along(x, axis, slice(first, None, step))
+    return _along(x, axis, slice(first, last, step))
+
+
+def _split(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> list[np.ndarray]:
+    return list(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
+
+
+def _slice_fits(x: np.ndarray, axis: int, start: int, end: int, step: int) -> None:
+    if not -x.ndim <= axis < 0 or not 0 <= start <= end <= x.shape[axis] or step < 1:
+        raise IllFormed(f"slice {start}:{end}:{step} of {x.shape} at {axis}")
+
+
+def _parts_fit(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> None:
+    if sum(sizes) != (x.shape[axis] if -x.ndim <= axis < 0 else -1):
+        raise IllFormed(f"split of {x.shape} into {sizes}")
+
+
+def _not_empty(x: np.ndarray, target: np.ndarray) -> None:
+    if -1 not in target and x.size == 0:
+        raise IllFormed("reshape of an empty tensor")
+
+
+def _one_type(xs: list[np.ndarray], axis: int) -> None:
+    if len({x.dtype for x in xs}) > 1:
+        raise IllFormed("Concat of different element types")
+
+
+def _axes(name: str) -> tuple[Any, ...]:
+    """One axis, an attribute before operator set 13."""
+    return form(name, "x", "axes=[axis]"), form(name, "x axis", since=13)
+
+
+TERMS: tuple[Op, ...] = (
+    declare("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", moves=True, layout=True),
+    declare("Reshape", "x target", _reshape, "reshape", requires=_not_empty, moves=True, layout=True),
+    declare("Expand", "x target", _expand, "expand", moves=True),
+    declare(
+        "Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze", forms=_axes("Unsqueeze"), moves=True,
+        layout=True,
+    ),
+    declare(
+        "Squeeze", "x axis:i64", lambda x, a: np.squeeze(x, a), "squeeze", forms=_axes("Squeeze"), moves=True,
+        layout=True,
+    ),
+    declare(
+        "Slice", "x start end axis:i64 step:i64", _slice, "slice", forms=(form("Slice", "x start end axis step?1"),),
+    ),
+    declare(  # of constant bounds that are in range
+        "SliceC", "x axis:i64 start:i64 end:i64 step:i64", lambda x, a, s, e, t: _along(x, a, slice(s, e, t)), "slicec",
+        requires=_slice_fits, forms=(form("Slice", "x start end axis step?1"),),
+    ),
+    declare("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather", moves=True),
+    declare(
+        "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", dtype="list",
+        requires=_one_type, short="cat",
+    ),
+    declare(
+        "Split", "x axis:i64 sizes:IV", _split, out=NODE, shape="split", dtype="", requires=_parts_fit,
+        forms=(form("Split", "x", "axis split=sizes", outputs="sizes"),
+               form("Split", "x sizes", "axis", since=13, outputs="sizes")),
+    ),
+    declare(
+        "Shape", "x first:i64 last:i64",  # dims first..last-1 counted from the end; last = 0 means through the end
+        lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64",
+    ),
+    declare("Cell", "x index:i64 axis:i64", lambda x, i, a: np.take(x, i, axis=a), role="marker", common=True,
+            doc="x at a place"),
+    declare("Stack", "x y axis:i64", lambda x, y, a: np.stack([x, y], axis=a), role="marker", common=True,
+            doc="both along a new axis"),
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""RMSNorm and LayerNorm over the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arithmetic import quiet
+from .op import IllFormed, NodeView, Op, declare, form
+
+
+def rnorm(x: np.ndarray, eps: float) -> np.ndarray:
+    """x / sqrt(mean(x^2) + eps) over the last axis, computed wide (Zhang & Sennrich, arXiv 1910.07467)."""
+    wide = x.astype(np.float64)
+    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)).astype(x.dtype)
+
+
+def rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
+    wide = x.astype(np.float64)
+    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * w).astype(x.dtype)
+
+
+def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
+    wide = x.astype(np.float64)
+    centered = wide - wide.mean(-1, keepdims=True)
+    return np.asarray(centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w + b).astype(x.dtype)
+
+
+def _vectors(x: np.ndarray, *weights_and_epsilon: Any) -> None:
+    if any(w.shape != x.shape[-1:] for w in weights_and_epsilon[:-1]):
+        raise IllFormed("scale and bias are vectors of the last axis")
+
+
+def _plain(node: NodeView) -> bool:
+    """Over the last axis, in float32, and only the normalized value is used."""
+    return node.last_axis("axis", -1) and node.only_first_output() and node.int("stash_type", 1) == 1
+
+
+def _read_layer_norm(node: NodeView) -> tuple[Any, ...] | None:
+    if not _plain(node) or not node.present(2):
+        return None
+    return ("LayerNorm", node.x(0), node.x(1), node.x(2), node.float("epsilon", 1e-5))
+
+
+def _read_rms_norm(node: NodeView) -> tuple[Any, ...] | None:
+    return ("RMSNorm", node.x(0), node.x(1), node.float("epsilon", 1e-5)) if _plain(node) else None
+
+
+_SIMPLIFIED, _RMS, _LAYER = "SimplifiedLayerNormalization", "RMSNormalization", "LayerNormalization"
+
+TERMS: tuple[Op, ...] = (
+    declare("RSqrt", "x", quiet(lambda x: 1 / np.sqrt(x)), "same", role="marker", floating=True, common=True),
+    declare("RNorm", "x eps:f64", rnorm, "same", role="marker", floating=True),
+    declare("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", role="marker"),
+    declare(
+        "RMSNorm", "x w eps:f64", rms_norm, "same", role="fused", same="x w", floating=True, requires=_vectors,
+        forms=(form(_SIMPLIFIED, "x w", "axis:-1 epsilon=eps stash_type:1"),
+               form(_RMS, "x w", "axis:-1 epsilon=eps stash_type:1", since=23)),
+        reads={_RMS: _read_rms_norm, _SIMPLIFIED: _read_rms_norm},
+    ),
+    declare(
+        "LayerNorm", "x w b eps:f64", layer_norm, "same", role="fused", same="x w b", floating=True, requires=_vectors,
+        forms=(form(_LAYER, "x w b", "axis:-1 epsilon=eps"),), reads={_LAYER: _read_layer_norm},
+    ),
+)  # fmt: skip

@@ -1,0 +1,224 @@
+"""What a term is: one declaration of its operands, meaning, laws, and the ways it stands in a file.
+
+Everything else is derived from declarations: constructors of the e-graph, shape laws, checks of operands, how nodes are
+read and written, which kernels a target must have, and the names reports use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from ..errors import EGraphError, RuleError
+
+TENSOR, LIST, NODE, DIM, INTS, INT, FLOAT = "T", "TL", "Nd", "Dim", "IV", "i64", "f64"
+#: Sorts of operands that are e-classes; the others are attributes.
+CLASSES = (TENSOR, LIST, NODE)
+
+#: What a term is for. An `input`, a tensor `stored` in the model, a `number` written in the term and the `absent`
+#: operand are leaves; a `list` joins operands, an `output` takes one out of a node; no rule looks into an `opaque` one;
+#: a `marker` is a stage on the way to a fused operator and never written; a `fused` operator is one reports count.
+ROLES = ("input", "stored", "number", "absent", "list", "output", "opaque", "marker", "operator", "fused")
+
+
+class IllFormed(EGraphError):
+    """Operands that no valid model can hold."""
+
+
+class Assumed(IllFormed):
+    """Operands a model may hold, but that a rule may exclude by saying so in `assumes`."""
+
+
+_Integer = int  # a method of NodeView hides the name
+
+
+class NodeView(Protocol):
+    """What a reader of a fused operator's node may ask."""
+
+    def present(self, i: int) -> bool: ...
+
+    def count(self) -> int: ...
+
+    def x(self, i: int = 0) -> Any: ...
+
+    def dims(self, i: int = 0) -> tuple[int | str, ...] | None: ...
+
+    def is_bool(self, i: int) -> bool: ...
+
+    def int(self, name: str, default: _Integer) -> _Integer: ...
+
+    def float(self, name: str, default: float) -> float: ...
+
+    def string(self, name: str, default: str) -> str: ...
+
+    def last_axis(self, name: str, default: _Integer) -> bool: ...
+
+    def only_first_output(self) -> bool: ...
+
+
+#: A node as `(term name, operand, ...)`, or None where it means something the term does not.
+NodeReader = Callable[[NodeView], tuple[Any, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute of a node: the operand of that name, alone in a list if `listed`, or a constant; left out where it
+    equals `default`.
+    """
+
+    name: str
+    operand: str = ""
+    constant: int | None = None
+    default: int | float | None = None
+    listed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a term stands in a file from operator set `since` of the default domain on, until the next form's.
+
+    `inputs` names the operand at each position, "" where one is left out; an attribute of the term among them is
+    written as an int64 tensor, and left out where it equals the number in `defaults`. `kernel` is what a target must
+    have, the operator unless it runs with some options only.
+    """
+
+    domain: str
+    kind: str
+    inputs: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    since: int = 1
+    outputs: str = ""  # of a node: their number, or the vector operand that has an element for each
+    kernel: str = ""
+    defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def name(self) -> str:
+        """`domain::Kind`, or the kind alone in the default domain."""
+        return f"{self.domain}::{self.kind}" if self.domain else self.kind
+
+
+def form(
+    kind: str, inputs: str, attributes: str = "", *, since: int = 1, outputs: str = "", kernel: str = ""
+) -> Form:  # fmt: skip
+    """A form from its texts.
+
+    kind: "OpType" or "domain::OpType". inputs: names of operands by position, "-" for one left out, "name?1" for one
+    left out where it is 1. attributes: "name", "name=operand" or "name=[operand]", with "?0" if it is left out where it
+    is 0; "name:-1" for a constant.
+    """
+    domain, _, op_type = kind.rpartition("::")
+    places = [word.partition("?") for word in inputs.split()]
+    return Form(
+        "" if domain == "ai.onnx" else domain, op_type, tuple(name.replace("-", "") for name, _, _ in places),
+        tuple(_attribute(word) for word in attributes.split()), since, outputs, kernel or op_type,
+        MappingProxyType({name: int(default) for name, _, default in places if default}),
+    )  # fmt: skip
+
+
+def _attribute(word: str) -> Attribute:
+    if ":" in word:
+        name, _, constant = word.partition(":")
+        return Attribute(name, constant=int(constant))
+    text, _, default = word.partition("?")
+    name, _, operand = text.partition("=")
+    return Attribute(
+        name, operand.strip("[]") or name, default=float(default) if default else None, listed=operand.startswith("["),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One kind of term.
+
+    operands: (name, sort) in order. numpy: its meaning on arrays and plain numbers; None for what the file alone says.
+    shape: a law of facts.py ("" = none). dtype: "first", "second" or "list" (of that tensor operand), "cast" (an
+    attribute says), "bool", "int64", "" (not derived). same: operands that share one element type. floating, boolean:
+    the first operand's type must be so. requires: raises IllFormed, or Assumed, for other operands no model can hold.
+    moves: elements of the first operand and no others; layout: all of them, each once. common: a marker that many
+    graphs hold without any fused operator in sight. single: computes in float32 at most, so no double may be. short:
+    its name in algebra. forms: how it is written, oldest first. reads: ONNX kinds that are read as it, each by a
+    function.
+    """
+
+    name: str
+    operands: tuple[tuple[str, str], ...]
+    numpy: Callable[..., Any] | None
+    out: str = TENSOR
+    shape: str = ""
+    dtype: str = "first"
+    role: str = "operator"
+    commutative: bool = False
+    same: tuple[str, ...] = ()
+    floating: bool = False
+    boolean: bool = False
+    requires: Callable[..., None] | None = field(default=None, compare=False)
+    moves: bool = False
+    layout: bool = False
+    common: bool = False
+    single: bool = False
+    short: str = ""
+    forms: tuple[Form, ...] = field(default=(), compare=False)
+    reads: Mapping[str, NodeReader] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    doc: str = field(default="", compare=False)
+
+    @property
+    def sorts(self) -> tuple[str, ...]:
+        return tuple(sort for _, sort in self.operands)
+
+    @property
+    def attributes(self) -> tuple[tuple[str, str], ...]:
+        """(name, sort) of the operands that are no e-classes."""
+        return tuple((name, sort) for name, sort in self.operands if sort not in CLASSES)
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """Attributes of its newest form that it need not name."""
+        return {a.name: a.constant for f in self.forms[-1:] for a in f.attributes if not a.operand}
+
+    @property
+    def marker(self) -> bool:
+        return self.role == "marker"
+
+    @property
+    def title(self) -> str:
+        """What reports call it: the operator of its newest form."""
+        return self.forms[-1].kind if self.forms else self.name
+
+    @property
+    def oldest(self) -> int:
+        """The first operator set of the default domain in which it can be written."""
+        return min((f.since for f in self.forms), default=1)
+
+    def form(self, opset: int) -> Form:
+        """The form of that operator set. Raises RuleError if there is none."""
+        found = [f for f in self.forms if f.since <= opset]
+        if not found:
+            raise RuleError(f"the term {self.name} cannot be written in operator set {opset}")
+        return found[-1]
+
+
+def signature(text: str) -> tuple[tuple[str, str], ...]:
+    """'x y:i64' -> (('x', 'T'), ('y', 'i64')): operands are tensors unless a sort is given."""
+    return tuple((w.split(":")[0], w.split(":")[1] if ":" in w else TENSOR) for w in text.split())
+
+
+def declare(
+    name: str, operands: str, numpy: Callable[..., Any] | None, shape: str = "", *, forms: tuple[Form, ...] = (),
+    same: str = "", role: str = "operator", **more: Any,
+) -> Op:  # fmt: skip
+    """A declaration. An operator without `forms` is written as the node of its name, tensors and lists as inputs and
+    the rest as attributes. Raises RuleError where a form names no operand.
+    """
+    sorted_operands = signature(operands)
+    if not forms and role in ("operator", "fused"):
+        inputs = " ".join(n for n, sort in sorted_operands if sort in CLASSES)
+        forms = (form(name, inputs, " ".join(n for n, sort in sorted_operands if sort not in CLASSES)),)
+    op = Op(name, sorted_operands, numpy, shape=shape, role=role, same=tuple(same.split()), forms=forms, **more)
+    names = {n for n, _ in op.operands}
+    for f in op.forms:
+        asked = {n for n in f.inputs if n} | {a.operand for a in f.attributes if a.operand}
+        if asked - names or (role == "fused" and names - asked):
+            raise RuleError(f"term {name}: its form {f.name} and its operands differ in {sorted(asked ^ names)}")
+    return op

@@ -1,0 +1,115 @@
+"""Rotary position embedding (RoFormer, arXiv 2104.09864): its stages and its operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .op import Assumed, IllFormed, NodeView, Op, declare, form
+
+
+def widen(x: np.ndarray, pairs: int) -> np.ndarray:
+    """[..., h] -> [..., 2h]: pairs=0 cat(x, x) (rotate-half tables), pairs=1 each element twice (interleaved)."""
+    return np.repeat(x, 2, axis=-1) if pairs else np.concatenate([x, x], axis=-1)
+
+
+def rotate(x: np.ndarray, pairs: int) -> np.ndarray:
+    """[..., 2h] -> [..., 2h], a quarter turn of each pair: pairs=0 cat(-x2, x1) of halves, pairs=1 of (even, odd)."""
+    if pairs:
+        return np.stack([-x[..., 1::2], x[..., 0::2]], axis=-1).reshape(x.shape)
+    h = x.shape[-1] // 2
+    return np.concatenate([-x[..., h:], x[..., :h]], axis=-1)
+
+
+def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> np.ndarray:
+    """x * widen(cos) + rotate(x) * widen(sin), with numpy broadcasting (RoFormer, arXiv 2104.09864, eq. 34)."""
+    return np.asarray(x * widen(cos, pairs) + rotate(x, pairs) * widen(sin, pairs))
+
+
+def rope_rows(
+    x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int
+) -> np.ndarray:
+    """rope of the first `width` channels (0: all) with one row of cos and sin [B or 1, S, h] per position."""
+    axis = 2 if layout else 1
+    r = width or x.shape[-1]
+    turned = rope(x[..., :r], np.expand_dims(cos, axis), np.expand_dims(sin, axis), pairs)
+    return np.concatenate([turned, x[..., r:]], axis=-1)
+
+
+def ms_rope(
+    x: np.ndarray, ids: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int
+) -> np.ndarray:
+    """com.microsoft RotaryEmbedding. x [B,N,S,H] or [B,S,N*H]; ids [B,S] or [1] (offset); cos, sin [L, R/2]."""
+    three = x.ndim == 3
+    size = x.shape[-1] // heads if heads else 2 * cos.shape[-1]
+    y = x.reshape(*x.shape[:2], -1, size).transpose(0, 2, 1, 3) if three else x
+    pos = ids if ids.ndim == 2 else np.broadcast_to(int(ids[0]) + np.arange(y.shape[2]), (y.shape[0], y.shape[2]))
+    c, s = cos[pos][:, None], sin[pos][:, None]
+    r = width or size
+    y = np.concatenate([rope(y[..., :r], c, s, pairs), y[..., r:]], axis=-1)
+    return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
+
+
+def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int) -> np.ndarray:
+    """ai.onnx RotaryEmbedding-23 without position_ids. x [B,N,S,H] or [B,S,N*H]; cos, sin [B,S,R/2]."""
+    three = x.ndim == 3
+    y = x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3) if three else x
+    r = width or y.shape[-1]
+    y = np.concatenate([rope(y[..., :r], cos[:, None], sin[:, None], pairs), y[..., r:]], axis=-1)
+    return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
+
+
+def _even(x: np.ndarray, pairs: int) -> None:
+    if not x.ndim or x.shape[-1] % 2:
+        raise IllFormed("a quarter turn of an odd number of channels")
+
+
+def _half_tables(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> None:
+    if any(not t.ndim or 2 * t.shape[-1] != x.shape[-1] for t in (cos, sin)):
+        raise IllFormed("cos and sin have half as many channels as x")
+
+
+def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int) -> None:
+    if x.ndim != 4 or cos.ndim != 3 or sin.ndim != 3 or 2 * cos.shape[-1] != (width or x.shape[-1]):
+        raise IllFormed("rows of cos and sin are [B or 1, S, h], x is of rank 4")
+    positions = x.shape[1 if layout else 2]
+    if any(t.shape[1:] != (positions, cos.shape[2]) for t in (cos, sin)):
+        raise IllFormed("cos and sin have one row per position")
+    if any(t.shape[0] not in (1, x.shape[0]) for t in (cos, sin)):
+        raise Assumed("cos and sin have rows for each batch row of x, or for all")
+
+
+def _read_rotary(node: NodeView) -> tuple[Any, ...] | None:
+    """ONNX RotaryEmbedding-23 on [B,N,S,H] with rows of cos and sin."""
+    shapes = [node.dims(i) for i in range(3)]
+    if node.present(3) or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
+        return None
+    return (
+        "RopeT", node.x(0), node.x(1), node.x(2), node.int("interleaved", 0), 0, node.int("rotary_embedding_dim", 0),
+    )  # fmt: skip
+
+
+_OPTIONS = "interleaved=pairs?0 rotary_embedding_dim=width?0 num_heads=heads?0"
+_MS_OPERANDS = "x ids cos sin pairs:i64 width:i64 heads:i64"
+_MS_FORMS = (form("com.microsoft::RotaryEmbedding", "x ids cos sin", _OPTIONS),)
+
+TERMS: tuple[Op, ...] = (
+    declare("Wide", "x pairs:i64", widen, "wide", role="marker", common=True, doc="cat(x, x), or every element twice"),
+    declare("Rot", "x pairs:i64", rotate, "same", role="marker", requires=_even, doc="quarter turn of each pair"),
+    declare(
+        "Rope", "x cos sin pairs:i64", rope, role="marker", same="x cos sin", requires=_half_tables,
+        doc="x*wide(cos) + rot(x)*wide(sin), broadcasting",
+    ),
+    declare(
+        "RopeT", "x cos sin pairs:i64 layout:i64 width:i64", rope_rows, "same", role="marker", same="x cos sin",
+        requires=_rows_fit,
+        doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
+    ),
+    declare("MsRope", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
+    declare("MsRope3", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
+    declare(
+        "OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same", role="fused",
+        forms=(form("RotaryEmbedding", "x cos sin", _OPTIONS, since=23),), reads={"RotaryEmbedding": _read_rotary},
+    ),
+)  # fmt: skip

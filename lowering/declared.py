@@ -1,0 +1,56 @@
+"""Operators that a caller declares: which nodes are calls of them, and what such a call computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
+from .domains import plain
+
+Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
+_ATTRIBUTES: Mapping[str, ir.AttributeType] = MappingProxyType(
+    {INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS}
+)
+
+
+def kind_of(domain: str, op: str) -> Kind:
+    return plain(domain), op
+
+
+def by_kind(declared: Iterable[Op]) -> dict[Kind, Op]:
+    """The declared operators by how files spell them."""
+    return {(form.domain, form.kind): op for op in declared for form in op.forms}
+
+
+def arguments(node: ir.Node, op: Op) -> list[Any] | None:
+    """The operands of a call, values and plain numbers in their order; None if the node says more or less than the
+    operator has.
+    """
+    own = {name: _ATTRIBUTES.get(sort) for name, sort in op.operands if sort != TENSOR}
+    if (
+        None in node.inputs or len(node.inputs) + len(own) != len(op.operands) or len(node.outputs) != 1
+        or {name: a.type for name, a in node.attributes.items()} != own
+    ):  # fmt: skip
+        return None
+    tensors, values = iter(node.inputs), list[Any]()
+    for name, sort in op.operands:
+        if sort == TENSOR:
+            values.append(next(tensors))
+        else:
+            given = node.attributes[name].value
+            values.append(tuple(given) if sort == INTS else given)
+    return values
+
+
+def call(op: Op, operands: list[Any]) -> np.ndarray:
+    """What an operator computes from arrays and plain numbers, by its numpy meaning. Raises what that raises."""
+    assert op.numpy is not None
+    with np.errstate(all="ignore"):
+        found = np.asarray(op.numpy(*operands))
+    first = next((x for x in operands if isinstance(x, np.ndarray)), None)
+    return found.astype(first.dtype) if op.dtype == "first" and first is not None else found

@@ -1,0 +1,125 @@
+"""What a graph computes from small constants alone: it is written as an initializer, and so costs nothing.
+
+Only operators are computed here whose result the standards of integers and of IEEE 754 fix to the bit, so that the
+constant is what the runtime would have computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ..egraph.dtypes import CODES, INT64, NAMES
+from ..egraph.meaning import IllFormed, apply
+from ..egraph.saturate import Frozen, Row
+from ..egraph.terms import CLASSES, TENSOR, Op
+from .reader import Payloads
+
+#: Bytes of the largest constant that is computed, and of those it is computed from.
+LARGEST = 1024
+#: To the bit whatever the element type.
+_EXACT = frozenset(
+    "Ints Int0 FConst Cons Nil Out Neg Abs Not Add Sub Mul Div Max And Or Equal Less LessOrEqual Greater "
+    "GreaterOrEqual Where Cast Transpose Reshape Expand Unsqueeze Squeeze Slice SliceC Gather Concat Split Shape "
+    "Range".split()
+)
+_KINDS = frozenset("biuf")
+
+
+class Folding:
+    """`values` has the array of each class that small constants give; `rows` the e-node that it was computed by."""
+
+    def __init__(self, frozen: Frozen, payloads: Payloads, ops: Mapping[str, Op]) -> None:
+        self.frozen, self.payloads, self.ops = frozen, payloads, ops
+        self.values: dict[int, Any] = {}
+        self.rows: dict[int, Row] = {}
+        users: dict[int, list[Row]] = {}
+        todo: list[Row] = []
+        for r in frozen.rows:
+            if r.op != "Const" and r.op not in _EXACT:
+                continue
+            for c in set(r.children):
+                users.setdefault(c, []).append(r)
+            if not r.children:
+                todo.append(r)
+        todo.reverse()
+        while todo:
+            r = todo.pop()
+            if r.cls in self.values or any(c not in self.values for c in r.children):
+                continue
+            value = self._stored(r.attrs[0]) if r.op == "Const" else self._computed(r)
+            if value is not None:
+                self.values[r.cls], self.rows[r.cls] = value, r
+                todo += reversed(users.get(r.cls, ()))
+        self._known()
+
+    def constants(self) -> dict[int, np.ndarray]:
+        """The classes that are no constant yet and could be, and their elements."""
+        stored = {r.cls for r in self.frozen.rows if r.op in ("Const", "Ints", "Int0", "FConst", "Absent")}
+        return {c: v for c, v in self.values.items() if isinstance(v, np.ndarray) and c not in stored}
+
+    def _stored(self, payload: int) -> np.ndarray | None:
+        tensor = self.payloads.values[payload].const_value
+        if tensor is None or tensor.nbytes > LARGEST or isinstance(tensor, ir.ExternalTensor | ir.StringTensor):
+            return None
+        return _fitting(np.asarray(tensor.numpy()))
+
+    def _computed(self, r: Row) -> Any:
+        children, attrs, args = iter(r.children), iter(r.attrs), list[Any]()
+        for sort in self.ops[r.op].sorts:
+            args.append(self.values[next(children)] if sort in CLASSES else next(attrs))
+        if not _sound(r.op, args):
+            return None
+        try:
+            value = apply(self.ops[r.op], args)
+        except IllFormed:
+            return None
+        if self.ops[r.op].out != TENSOR:
+            return value
+        return _fitting(np.asarray(value))
+
+    def _known(self) -> None:
+        """Integer vectors whose elements the facts tell."""
+        for c, elements in self.frozen.elements.items():
+            shape = self.frozen.shape(c)
+            if c in self.values or self.frozen.dtype.get(c) != INT64 or shape is None or len(shape) > 1:
+                continue
+            count = shape[0] if shape else 1
+            if not isinstance(count, int) or not 0 < 8 * count <= LARGEST:
+                continue
+            numbers = [e for i in range(count) if isinstance(e := elements.get(i), int)]
+            if len(numbers) == count:
+                self.values[c] = np.asarray(numbers, np.int64).reshape(shape)
+
+
+def _sound(op: str, args: list[Any]) -> bool:
+    """Whether the result is one that every runtime agrees on."""
+    if op == "Range":
+        start, limit, step = (np.asarray(a) for a in args)
+        whole = all(a.dtype.kind == "i" and a.size == 1 for a in (start, limit, step)) and int(step) != 0
+        return whole and abs(int(limit) - int(start)) <= LARGEST
+    if op == "Div":
+        x, y = args
+        return x.dtype.kind == "f" or bool((y > 0).all())
+    if op == "Cast":
+        x, to = args
+        target = np.dtype(NAMES[to]) if to in CODES.values() and NAMES[to] not in ("string", "bfloat16") else None
+        if target is None or target.kind not in _KINDS:
+            return False
+        if target.kind not in "iu" or x.dtype.kind == "b":
+            return True
+        limits = np.iinfo(target)
+        return bool(np.isfinite(x).all() and (x >= limits.min).all() and (x <= limits.max).all())
+    return True
+
+
+def _fitting(array: np.ndarray) -> np.ndarray | None:
+    """The array if it is small, of a type numpy has, and without NaN, of which there are several."""
+    if array.nbytes > LARGEST or array.dtype.kind not in _KINDS or str(array.dtype) not in CODES:
+        return None
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        return None
+    return np.ascontiguousarray(array).reshape(array.shape)
