@@ -83,11 +83,15 @@ class Result:
             budget = Budget(self._limits)
             if self.report.stop != "saturated" and not self._explainers:
                 self.report.missed.append(f"no graph was optimized ({self.report.stop}): with more, more may be fused")
-            last = {e.reading.graph: e for e in self._explainers}  # of several passes over a graph
-            for graph, explainer in last.items():
+            last = {e.reading.graph: e for e in self._explainers}
+            lines: dict[str, None] = {}  # passes over one graph may miss the same
+            for explainer in self._explainers:
+                graph = explainer.reading.graph
                 if progress is not None:
                     progress(f"looking for near misses in {graph.name or 'the graph'}")
-                self.report.missed += map(one_line, explainer.misses(budget))
+                misses = explainer.misses(budget, again=last[graph] is not explainer)
+                lines.update(dict.fromkeys(map(one_line, misses)))
+            self.report.missed += lines
         return self.report.missed
 
 

@@ -7,11 +7,15 @@ _LONGEST = 2000
 
 
 def one_line(text: str) -> str:
-    """The text on one line that no terminal obeys, whatever names and paths are in it: all that cannot be printed is
-    escaped as in Python.
+    """The text on one line that no terminal obeys, whatever names and paths are in it: a line break becomes a space,
+    what else cannot be printed is escaped as in Python.
     """
     if len(text) > _LONGEST:
         text = f"{text[: 3 * _LONGEST // 4]} ... {text[-_LONGEST // 4 :]}"
+    if text.isprintable():
+        return text
+    first, *rest = text.splitlines()
+    text = " ".join([first.rstrip(), *filter(None, map(str.strip, rest))])
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

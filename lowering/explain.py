@@ -124,27 +124,27 @@ class Explainer:
                 found.update((s.rule, None) for s in [s for s in steps if s.false][:1])
         return list(found)
 
-    def misses(self, budget: Budget) -> list[str]:
+    def misses(self, budget: Budget, *, again: bool = False) -> list[str]:
         """What was not fused and why: patterns of which a guard failed or the structure differs, and dear
         operators.
 
-        Only nodes that are still in the graph count. Saturates the graph once more. What a limit leaves no room for is
-        said last.
+        Only nodes that are still in the graph count, which was optimized `again` after this pass. Saturates the graph
+        once more. What a limit leaves no room for is said last.
         """
         lines: dict[str, None] = {}
         try:
-            self._miss(lines, budget)
+            self._miss(lines, budget, again)
         except LimitReached as reached:
             lines[f"the search stopped early ({reached}): more may be missed"] = None
         return list(lines)
 
-    def _miss(self, lines: dict[str, None], budget: Budget) -> None:
+    def _miss(self, lines: dict[str, None], budget: Budget, again: bool) -> None:
         engine = Engine(self.rules, self.target, present=self.reading.terms.rows, budget=budget)
         engine.load(self.reading.terms)
         saturation = engine.saturate(budget, rest=budget.left() / 2 if budget.timed else 0.0)
         budget.check("looking for near misses")
         frozen = engine.freeze()
-        kept = {c for c, r in self.choice.items() if r in self.old}
+        kept = {c for c, r in self.choice.items() if r in self.old} - (self._gone() if again else set())
         terms = self.frozen.values.items()
         live = {frozen.values[t] for t, c in terms if c in kept}
         inside = {frozen.values[t] for t, c in terms if c in kept and self._holds_fused(c)}
@@ -167,6 +167,15 @@ class Explainer:
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
         for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
             lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
+
+    def _gone(self) -> set[int]:
+        """Classes whose values are computed by other operators now, or no more."""
+        now = {out.name: node.op_type for node in self.reading.graph for out in node.outputs}
+        stay = {
+            self.frozen.values[term] for term, values in self.reading.origin.items() for value in values
+            if (node := value.producer()) is None or now.get(value.name) == node.op_type
+        }  # fmt: skip
+        return set(self.choice) - stay
 
     def _holds_fused(self, cls: int) -> bool:
         """The value is computed from a fused operator by moving axes only."""

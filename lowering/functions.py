@@ -32,6 +32,7 @@ Kind = tuple[str, str]
 def inline(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...]:
     """Write the calls of local functions out, in place; returns why calls are left, one line a function.
 
+    Each domain has its one name: `domains.unify` comes before.
     `operators` are further names, (domain, type), that stand for operators where onnxruntime knows none of that name;
     such functions stay in the model, as do those that remain calls and whatever they call. Raises ModelError for
     functions that call themselves, that take graphs as attributes, or that a call gives too many operands.
@@ -41,8 +42,7 @@ def inline(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...]
     plan = _Plan(model, operators)
     if plan.inlined:
         for domain, version in plan.imports.items():
-            if not (domain == "" and "ai.onnx" in model.graph.opset_imports):
-                model.graph.opset_imports.setdefault(domain, version)
+            model.graph.opset_imports.setdefault(domain, version)
         _Inliner(model, plan.inlined).graph(model.graph)
     left: dict[Identifier, None] = {}
     for node in model.graph.all_nodes():
@@ -71,14 +71,10 @@ def drop_unused(model: ir.Model) -> None:
 
 def same_in(function: ir.Function, opset: int) -> bool:
     """Whether the body of a function means the same in this opset of the default domain, too."""
-    own = _plain(function.opset_imports).get("", opset)
+    own = function.opset_imports.get("", opset)
     return own == opset or all(
         same_operator(node.op_type, own, opset) for node in function.all_nodes() if node.domain == ""
     )
-
-
-def _plain(imports: Mapping[str, int]) -> dict[str, int]:
-    return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}
 
 
 def _name(key: Identifier) -> str:
@@ -100,7 +96,7 @@ class _Plan:
         self._nodes: dict[Identifier, list[ir.Node]] = {}
         for key, function in model.functions.items():
             self._nodes[key] = _checked(key, function)
-        self.imports = _plain(model.graph.opset_imports)
+        self.imports = dict(model.graph.opset_imports)
         self.reasons: dict[Identifier, str] = {}
         top = Counter(node.op_identifier() for node in model.graph.all_nodes())
         calls = self._calls(top)
@@ -119,7 +115,7 @@ class _Plan:
             key = waiting.pop()
             if key in calls or not self._function(key):
                 continue
-            for domain, version in _plain(self._functions[key].opset_imports).items():
+            for domain, version in self._functions[key].opset_imports.items():
                 self.imports.setdefault(domain, version)
             calls[key] = Counter(node.op_identifier() for node in self._nodes[key])
             waiting += reversed([*calls[key]])
@@ -141,7 +137,7 @@ class _Plan:
 
     def _changed(self, key: Identifier) -> str:
         """Why the body would not mean the same in the graph."""
-        own = _plain(self._functions[key].opset_imports)
+        own = self._functions[key].opset_imports
         for node in self._nodes[key]:
             old, new = own.get(node.domain), self.imports.get(node.domain)
             if old in (None, new) or new is None or self._function(node.op_identifier()):
@@ -255,8 +251,7 @@ class _Inliner:
                     use.node.replace_input_with(use.idx, None)
                 continue
             if final and value not in fresh:  # an operand of the call, or another of its outputs
-                if "ai.onnx" not in self._model.graph.opset_imports:
-                    self._model.graph.opset_imports.setdefault("", 1)
+                self._model.graph.opset_imports.setdefault("", 1)
                 named = self._names.nodes.fresh(f"Identity_{out.name}")
                 made.append(ir.Node("", "Identity", [value], num_outputs=1, name=named))
                 value = made[-1].outputs[0]

@@ -131,7 +131,7 @@ def _prepared(
     model: ir.Model, kind: str, original: Original, sides: Iterable[tuple[str, Path]], operators: Collection[Kind]
 ) -> Loaded:  # fmt: skip
     unify(model)
-    _opset(model)
+    imported = _opset(model)
     if not model.graph.outputs:
         raise ModelError("the graph has no outputs, so there is nothing to compute; give a complete model")
     _check_graph(model)
@@ -140,7 +140,8 @@ def _prepared(
     complete(model)
     own_names(model)
     files = frozenset(path.resolve() for _, path in sides)
-    return Loaded(model, kind, _opset(model), files, original, calls)
+    opset = _opset(model) if imported else 0  # no import of a function says what onnxruntime takes for the model
+    return Loaded(model, kind, opset, files, original, calls)
 
 
 def inlined(model: ir.Model) -> ir.Model:
@@ -149,6 +150,7 @@ def inlined(model: ir.Model) -> ir.Model:
         return model
     try:
         copy = _cloned(model)
+        unify(copy)
         inline(copy)
     except ModelError:
         return model

@@ -218,9 +218,9 @@ class Pricer:
             priced = work(k)
             try:
                 cost = self.model.cost(priced)
-            except CostError:
-                raise
             except Exception as error:  # a caller's code may raise anything
+                if isinstance(error, CostError) and priced.op in str(error):
+                    raise
                 raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
             if not isinstance(cost, Integral) or cost < 0:
                 raise CostError(f"the cost model gives {priced.op} the cost {cost!r}; picoseconds are an int from 0 up")

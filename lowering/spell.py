@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ..egraph.dtypes import NAMES
 from ..egraph.terms import OPS
 from ..egraph.terms.op import NodeReader
 from .einsum import product
@@ -28,7 +29,6 @@ _Integers = tuple[int, ...]
 #: The newest opset whose operators are known here; an operator redefined later is opaque.
 NEWEST_OPSET = 24
 _FAR = 2**62
-_EIGHT_BIT_FLOATS_AND_STRING = {8, 17, 18, 19, 20, 23, 24}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _matmul(r: Read) -> Spelling | None:
 
 def _cast(r: Read) -> Spelling | None:
     to = r.int("to", 0)
-    if to in _EIGHT_BIT_FLOATS_AND_STRING or r.facts(0).dtype in (None, ir.DataType.STRING):
+    if to == ir.DataType.STRING or to not in NAMES or r.facts(0).dtype in (None, ir.DataType.STRING):
         return None
     return ("Cast", r.x(), to)
 

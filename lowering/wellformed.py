@@ -60,6 +60,8 @@ class _Check:
         self._signatures: dict[str, _Signature | None] = {}
 
     def graph(self, graph: onnx.GraphProto, outer: frozenset[str]) -> None:
+        _text(graph.name)
+        _text(graph.doc_string)
         inputs = [v.name for v in graph.input]
         stored = [t.name for t in graph.initializer]
         if len(set(stored)) < len(stored):

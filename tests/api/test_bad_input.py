@@ -376,3 +376,12 @@ def test_a_process_of_its_own_says_one_line_too(tmp_path: Path) -> None:
 def test_what_is_no_model_is_named() -> None:
     with pytest.raises(ModelError, match="not an object of type int"):
         saturate_and_extract(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["the graph", "its doc"])
+def test_text_of_the_graph_that_is_no_text(tmp_path: Path, text: str) -> None:
+    model = good()
+    model.graph.name, model.graph.doc_string = "the graph", "its doc"
+    data = model.SerializeToString().replace(text.encode(), text.encode()[:-1] + b"\xff")
+    (tmp_path / "in.onnx").write_bytes(data)
+    assert "is not UTF-8" in complaint(tmp_path)

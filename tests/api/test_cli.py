@@ -154,7 +154,7 @@ def test_a_known_error_is_one_line_and_writes_nothing(
     library.fails = kind("node 'a':\n  bad")
     done = run("optimize", model, "-o", tmp_path / "out.onnx", "--report", tmp_path / "r.json", "-q")
     assert done.exit_code == 1
-    assert done.stderr == "error: node 'a':\\n  bad\n"
+    assert done.stderr == "error: node 'a': bad\n"
     assert done.stdout == ""
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.onnx"]
     assert run("explain", model, "-q").exit_code == 1

@@ -9,7 +9,6 @@ import onnx
 from drawing import Draw, Scope, Undrawable, Value
 from fragments import FRAGMENTS
 from kernels import is_float
-from known import KNOWN
 from onnx import TensorProto as T
 from onnx import helper as h
 from operations import table
@@ -142,7 +141,7 @@ def function(d: Draw) -> list[Value]:
             if not values:
                 raise Undrawable("a function of nothing")
             outs = list(dict.fromkeys([values[-1], *(d.one(*values) for _ in range(d.one(0, 0, 1)))]))
-            if "function outputs" not in KNOWN and d.chance(0.1):
+            if d.chance(0.1):
                 outs.append(inner[0])
             name = f"f{len(d.functions)}"
             imports = [h.make_opsetid("", d.opset), *([h.make_opsetid("local", 1)] if d.functions else [])]

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import onnx
 from kernels import is_float, numpy_type, types_of
-from known import KNOWN
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
@@ -145,8 +144,6 @@ class Draw:
         """A constant: an initializer, one that may be overridden, or a Constant node, in this graph or an outer one."""
         array = np.asarray(array) if dtype is None else np.asarray(array, numpy_type(dtype))
         kind = h.np_dtype_to_tensor_dtype(array.dtype)
-        if "uint64 constants" in KNOWN and kind == T.UINT64 and array.size and array.max() >= 2**63:
-            array = array % np.uint64(2**63)
         value = Value(self.name("c"), kind, tuple(fixed(n) for n in array.shape))
         node = self._constant_node(array, value) if self.scope.function or self.chance(0.35) else None
         if node is not None:

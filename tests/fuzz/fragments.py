@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 from drawing import Draw, Undrawable, Value
-from known import KNOWN
 from onnx import TensorProto as T
 from sizes import broadcast, fixed, is_fixed, times
 
@@ -232,7 +231,7 @@ def attention(d: Draw) -> Value:
         p = d.binary("Div", e, d.reduce("ReduceSum", e, [-1]))
     else:
         p = d.unary("Softmax", s, axis=d.one(3, 3, -1) if d.opset >= 11 else 3)
-    if "guards" not in KNOWN and d.chance(0.3) and d.opset >= 9:
+    if d.chance(0.3) and d.opset >= 9:
         p = d.where(d.make("IsNaN", p, dims=p.dims, dtype=T.BOOL), d.number(0, p), p)
     o = d.matmul(p, v)
     if d.chance(0.6):

@@ -15,15 +15,14 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
-from known import KNOWN
 from models import Drawn, Feeds, graphs
 from noise import noisy
 
 from onnx_egraph import EGraphError, saturate_and_extract
+from onnx_egraph.egraph.assumption import FINITE, HIDDEN_FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from onnx_egraph.lowering.load import load
 from onnx_egraph.lowering.shapes import infer
 from onnx_egraph.rules import ALL
-from onnx_egraph.rules.attention import ROWS_VISIBLE, SMALL_SCORES
 
 #: Rounding of a sum of so many products is at most this many units in the last place, as a rule.
 UNITS = 16
@@ -92,8 +91,13 @@ def complaint(model: onnx.ModelProto) -> str:
     return ""
 
 
-def face(model: onnx.ModelProto) -> list[bytes]:
-    return [v.SerializeToString() for v in (*model.graph.input, *model.graph.output)]
+def face(model: onnx.ModelProto) -> list[object]:
+    """Inputs and outputs as declared; of one that is declared more than once, which need not agree, name and type."""
+    values = [*model.graph.input, *model.graph.output]
+    times = Counter(v.name for v in values)
+    return [
+        v.SerializeToString() if times[v.name] == 1 else (v.name, v.type.tensor_type.elem_type) for v in values
+    ]  # fmt: skip
 
 
 def settings(seed: int, model: onnx.ModelProto) -> dict[str, Any]:
@@ -181,8 +185,8 @@ def _fault(
 
 
 def _excused(drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any, seen: Judged) -> Fault | None:
-    """None if rows of a mask that hides all are to blame: then `strict` keeps their numbers."""
-    assumed = {ROWS_VISIBLE, SMALL_SCORES} & set(result.report.assumptions)
+    """None if rows of a mask that hides all, or numbers that are none, are to blame: then `strict` keeps them."""
+    assumed = {FINITE, HIDDEN_FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(result.report.assumptions)
     if not assumed or arguments.get("strict"):
         return found
     strict = _judge(drawn, {**arguments, "strict": True}, path=False, facts=False)
@@ -213,13 +217,6 @@ def _differ(
                 " (no noise)" if spread is None else ""
             )
             kind = "special numbers" if special else "numbers"
-            if (
-                special
-                and "guards" in KNOWN
-                and any(r.contract == "finite" for r in ALL if r.name in _all_rules(result))
-            ):
-                seen.counts["for finite numbers only"] += 1
-                return None
             return Fault(kind, f"{where}: {text}; rules: {rules}")
         seen.counts["ill conditioned"] += 1
     return None

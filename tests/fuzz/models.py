@@ -11,7 +11,6 @@ from bodies import BODIES
 from drawing import Draw, Feed, Undrawable, Value
 from fragments import FRAGMENTS
 from kernels import is_float, numpy_type
-from known import KNOWN
 from onnx import TensorProto as T
 from onnx import helper as h
 from operations import MORE, table
@@ -163,9 +162,7 @@ def _model(d: Draw) -> onnx.ModelProto:
     outputs = list(dict.fromkeys(outputs or [values[-1]]))
     stated = {f.value.name: _declared(d, f.value, d.declared.get(f.value.name, "full")) for f in d.feeds}
     infos = [_declared(d, v, d.one("full", "full", "full", "unnamed", "no shape")) for v in outputs]
-    if "one value twice" in KNOWN:
-        infos = [stated.get(i.name, i) for i in infos]
-    elif d.chance(0.04):
+    if d.chance(0.04):
         infos.append(_declared(d, outputs[0], d.one("full", "no shape")))
     inputs = list(stated.values())
     ir_version = d.one(8, 8, 9, 10, 10, 11) if d.functions else d.one(4, 6, 7, 8, 8, 9, 10, 10, 11)
@@ -176,7 +173,7 @@ def _model(d: Draw) -> onnx.ModelProto:
         inputs += [_declared(d, v, "full") for v in rest]
     inner = [_declared(d, v, "full") for v in values if v not in outputs and d.chance(0.3)] if d.chance(0.4) else []
     graph = h.make_graph(d.top.nodes, d.name("graph"), inputs, infos, d.top.initializers, value_info=inner)
-    main = "ai.onnx" if "ai.onnx" not in KNOWN and d.chance(0.05) else ""
+    main = "ai.onnx" if d.chance(0.05) else ""
     imports = [h.make_opsetid(main, d.opset)]
     if any(n.domain == "com.microsoft" for g in graphs(graph) for n in g.node) or d.chance(0.1):
         imports.append(h.make_opsetid("com.microsoft", 1))

@@ -163,3 +163,14 @@ def test_what_is_written_in_the_default_domain_is_imported() -> None:
     assert any("of ai.onnx" in need for need in result.report.needs)
     for a, b in zip(run(made, FEEDS), run(result.model, FEEDS), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_what_a_function_imports_says_nothing_of_the_model() -> None:
+    """onnxruntime takes its newest operators for such a model, in the function as well."""
+    made = model("f = Identity (y) \n z = Mul (f, two)", [("own", 1)])
+    body = [h.make_node("Softmax", ["a"], ["r"], axis=0)]
+    made.functions.append(h.make_function("own", "F", ["a"], ["r"], body, [h.make_opsetid("", 12)]))
+    made.graph.node[0].CopyFrom(h.make_node("F", ["y"], ["f"], domain="own"))
+    result = saturate_and_extract(made)
+    assert "no operator set of the default domain" in result.report.unchanged
+    np.testing.assert_array_equal(run(result.model, FEEDS), run(made, FEEDS))

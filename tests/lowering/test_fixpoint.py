@@ -14,7 +14,8 @@ import pytest
 from onnx import numpy_helper
 
 from onnx_egraph import EGraphError, saturate_and_extract
-from onnx_egraph.egraph.cost import NodeCount, Roofline, Work
+from onnx_egraph.egraph.targets.roofline import Roofline
+from onnx_egraph.egraph.targets.work import NodeCount, Work
 from onnx_egraph.lowering.load import load
 from onnx_egraph.lowering.shapes import infer
 
