@@ -105,10 +105,10 @@ def _step(
     states: list[tuple[Expr, Expr]] = [(keys, call("Out", node, 1)), (values, call("Out", node, 2))]
     states += [(dim(split, -4), dim(x, -4)), (dim(split, -3), num(1))]
     zero, never = (call("FConst", real(value), to) for value in (0.0, -math.inf))
-    hidden = call("Equal", tensor("ReduceMax", m, (-1,), 1), never)
-    heads = transpose(split, SWAP)
+    hidden = call("Equal", reshape(tensor("ReduceMax", m, (-1,), 1), ints(0, 1, -1, 1)), never)  # as split lies
+    clean = tensor("Where", hidden, zero, split) if guard else split
     lhs = sdpa(query, keys, values, m, s, cap, guard)
-    return Sides(lhs, call("Where", hidden, zero, heads) if guard else heads, when=when, states=states)
+    return Sides(lhs, transpose(clean, SWAP), when=when, states=states)
 
 
 @rule(
