@@ -19,7 +19,7 @@ from models import Drawn, Feeds, graphs
 from noise import noisy
 
 from onnx_egraph import EGraphError, saturate_and_extract
-from onnx_egraph.egraph.assumption import FINITE, HIDDEN_FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from onnx_egraph.egraph.assumption import FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from onnx_egraph.lowering.load import load
 from onnx_egraph.lowering.shapes import infer
 from onnx_egraph.rules import ALL
@@ -186,7 +186,7 @@ def _fault(
 
 def _excused(drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any, seen: Judged) -> Fault | None:
     """None if rows of a mask that hides all, or numbers that are none, are to blame: then `strict` keeps them."""
-    assumed = {FINITE, HIDDEN_FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(result.report.assumptions)
+    assumed = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(result.report.assumptions)
     if not assumed or arguments.get("strict"):
         return found
     strict = _judge(drawn, {**arguments, "strict": True}, path=False, facts=False)
