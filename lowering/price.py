@@ -68,6 +68,10 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     return result
 
 
+#: A tensor at each of the points.
+_Seen = tuple[Tensor, ...]
+
+
 class Pricer:
     """Costs of what the classes may be printed as: rows of the e-graph, constants, and rows in place of others.
 
@@ -83,7 +87,9 @@ class Pricer:
         self.may_use = may_use
         self._names = {f"${k}": name for name, k in reading.terms.symbols.items()}
         self._sizes: dict[tuple[str, int], int] = {}
-        self._tensors: dict[tuple[int, int], Tensor] = {}
+        self._tensors: dict[int, _Seen] = {}
+        self._values: dict[ir.Value, _Seen] = {}
+        self._left_out: _Seen = (ABSENT,) * len(points)
         self._outs: dict[int, dict[int, int]] = {}
         for r in frozen.rows:
             if r.op == "Out":
@@ -181,24 +187,18 @@ class Pricer:
         if r.op in SILENT:
             return 0
         name, attrs = self._title(r)
-        ins, folded = self._operands(r), self._folds(r)
-        return self._total(lambda k: Work(
-            name, tuple(self._tensor(c, k) for c in ins),
-            tuple(_told(t, folded) for t in self._results(r, k)), attrs,
-        ))  # fmt: skip
+        return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), self._folds(r), attrs)
 
     def cost_of_copy(self, c: int) -> int:
         """The price of an Identity of a class."""
-        return self._total(lambda k: Work("Identity", (self._tensor(c, k),), (self._tensor(c, k),), {}))
+        return self._total("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
 
     def cost_of_node(self, node: ir.Node) -> int:
         """The price of a node of the graph as it stands there, as a term that no rule looks into."""
         captured = self.reading.captured(node)
-        ins, folded = [*node.inputs, *captured], self._loads(node, captured)
-        return self._total(lambda k: Work(
-            _title(node), tuple(ABSENT if v is None else self._value(v, k) for v in ins),
-            tuple(_told(self._value(v, k), folded) for v in node.outputs), _attributes(node),
-        ))  # fmt: skip
+        ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
+        outs = [self._value(v) for v in node.outputs]
+        return self._total(_title(node), ins, outs, self._loads(node, captured), _attributes(node))
 
     def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
         """The price of a node that is read as this one term."""
@@ -207,15 +207,17 @@ class Pricer:
         attrs = {n: a for n, s, a in operands if s not in CLASSES}
         ins = [v for _, s, a in operands if s in CLASSES for v in (a if s == LIST else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
-        return self._total(lambda k: Work(
-            op.name, tuple(self._operand(v, k) for v in ins),
-            tuple(_told(self._value(v, k), folded) for v in node.outputs), attrs,
-        ))  # fmt: skip
+        outs = [self._value(v) for v in node.outputs]
+        return self._total(op.name, [self._operand(v) for v in ins], outs, folded, attrs)
 
-    def _total(self, work: Callable[[int], Work]) -> int:
+    def _total(
+        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
+    ) -> int:  # fmt: skip
+        """The price over all points; `folded` says that the results are known at load."""
+        outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
         total = 0
         for k, p in enumerate(self.points):
-            priced = work(k)
+            priced = Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
             try:
                 cost = self.model.cost(priced)
             except Exception as error:  # a caller's code may raise anything
@@ -241,15 +243,15 @@ class Pricer:
             ins += self._items(c) if s == LIST else [c]
         return ins
 
-    def _results(self, r: Row, k: int) -> list[Tensor]:
+    def _results(self, r: Row) -> list[_Seen]:
         if self.ops[r.op].out != NODE:
-            return [self._tensor(r.cls, k)]
+            return [self._tensor(r.cls)]
         outs = self._outs.get(r.cls, {})
         if r.op != "Split":
-            return [self._tensor(c, k) for _, c in sorted(outs.items())]
-        whole, (axis, sizes) = self._tensor(r.children[0], k), r.attrs
-        parts = [None if whole.shape is None else (*whole.shape[:axis], n, *whole.shape[axis:][1:]) for n in sizes]
-        return [self._tensor(outs[i], k) if i in outs else replace(whole, shape=p) for i, p in enumerate(parts)]
+            return [self._tensor(c) for _, c in sorted(outs.items())]
+        axis, sizes = r.attrs
+        whole = self._tensor(r.children[0])
+        return [self._tensor(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
 
     def _items(self, cell: int) -> list[int]:
         items = []
@@ -258,34 +260,39 @@ class Pricer:
             cell = children[1]
         return items
 
-    def _tensor(self, c: int, k: int) -> Tensor:
-        known = self._tensors.get((c, k))
+    def _tensor(self, c: int) -> _Seen:
+        known = self._tensors.get(c)
         if known is None:
             dtype, shape = self.frozen.dtype.get(c), self.frozen.shape(c)
             if dtype is None and c in self._absent:
-                known = ABSENT
+                known = self._left_out
             elif c in self._ranks:
-                known = Tensor(NAMES[INT64], (self._ranks[c],))
+                known = self._seen(INT64, [self._ranks[c]], False)
             else:
                 names = None if shape is None else [self._names[d] if isinstance(d, str) else d for d in shape]
-                known = Tensor(NAMES.get(dtype or 0, "float32"), self._shape(names, k), c in self.const)
-            self._tensors[c, k] = known
+                known = self._seen(dtype or 0, names, c in self.const)
+            self._tensors[c] = known
         return known
 
-    def _value(self, value: ir.Value, k: int) -> Tensor:
+    def _value(self, value: ir.Value) -> _Seen:
         """A value of the graph, by the facts of its class if it has one."""
-        c = self._classes.get(value)
-        if c is not None:
-            return self._tensor(c, k)
-        facts = self.shapes.of(value)
-        code = 0 if facts.dtype is None else facts.dtype.value
-        return Tensor(NAMES.get(code, "float32"), self._shape(facts.dims, k), self._loaded(value))
+        known = self._values.get(value)
+        if known is None:
+            c, facts = self._classes.get(value), self.shapes.of(value)
+            code = 0 if facts.dtype is None else facts.dtype.value
+            known = self._seen(code, facts.dims, self._loaded(value)) if c is None else self._tensor(c)
+            self._values[value] = known
+        return known
 
-    def _operand(self, operand: Any, k: int) -> Tensor:
+    def _operand(self, operand: Any) -> _Seen:
         """An operand of a spelling: a value, a vector of numbers, or nothing."""
         if isinstance(operand, ir.Value):
-            return self._value(operand, k)
-        return Tensor(NAMES[INT64], (len(operand[1]),), True) if operand[0] == "Ints" else ABSENT
+            return self._value(operand)
+        return self._seen(INT64, [len(operand[1])], True) if operand[0] == "Ints" else self._left_out
+
+    def _seen(self, dtype: int, dims: Sequence[int | str | None] | None, const: bool) -> _Seen:
+        name = NAMES.get(dtype, "float32")
+        return tuple(Tensor(name, self._shape(dims, k), const) for k in range(len(self.points)))
 
     def _shape(self, dims: Sequence[int | str | None] | None, k: int) -> tuple[int, ...] | None:
         return None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
@@ -343,8 +350,11 @@ class Pricer:
         return _deterministic(node) and all(self._loaded(v) for v in (*node.inputs, *captured))
 
 
-def _told(tensor: Tensor, const: bool) -> Tensor:
-    return tensor if tensor.const == const else replace(tensor, const=const)
+def _cut(whole: _Seen, axis: int, size: int) -> _Seen:
+    """A tensor with another size at an axis."""
+    return tuple(
+        t if t.shape is None else replace(t, shape=(*t.shape[:axis], size, *t.shape[axis:][1:])) for t in whole
+    )
 
 
 def _title(node: ir.Node) -> str:
