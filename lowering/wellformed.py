@@ -7,10 +7,11 @@ Only operators of the default domain are held to their definition, and only wher
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import Message  # type: ignore[import-untyped]  # ships no types
 from onnx import numpy_helper
 
 from ..egraph.errors import ModelError
@@ -25,9 +26,11 @@ def check(proto: onnx.ModelProto) -> None:
     """Raises ModelError naming the node, value or tensor: a value that nothing produces, or two nodes do;
     operands or attributes its operator does not have; a tensor without its elements; a name that is no text.
     """
+    _strings(proto, beside=("graph", "functions"))
     opset = _imported(proto.opset_import, 0)
     _Check(opset).graph(proto.graph, frozenset())
     for function in proto.functions:
+        _strings(function, beside=("node",))
         own = _imported(function.opset_import, opset)
         _Check(own).scope(function.input, (), function.node, function.output, frozenset())
 
@@ -60,8 +63,7 @@ class _Check:
         self._signatures: dict[str, _Signature | None] = {}
 
     def graph(self, graph: onnx.GraphProto, outer: frozenset[str]) -> None:
-        _text(graph.name)
-        _text(graph.doc_string)
+        _strings(graph, beside=("node", "initializer", "sparse_initializer"))
         inputs = [v.name for v in graph.input]
         stored = [t.name for t in graph.initializer]
         if len(set(stored)) < len(stored):
@@ -91,7 +93,9 @@ class _Check:
                 node.op_type,
                 node.domain,
                 node.overload,
+                node.doc_string,
                 *(a.name for a in node.attribute),
+                *(text for entry in node.metadata_props for text in (entry.key, entry.value)),
             ):
                 _text(text)
             for name in node.input:
@@ -238,6 +242,15 @@ def _tensor(tensor: onnx.TensorProto, what: str) -> None:
 def _text(name: object) -> None:
     if not isinstance(name, str):  # protobuf hands out the bytes of a string that is not UTF-8
         raise ModelError(f"name {name!r} is not UTF-8")
+
+
+def _strings(message: Message, beside: Collection[str] = ()) -> None:
+    """Raises ModelError for a string in it that is no text; what lies in the fields `beside` is not looked at."""
+    for field, value in message.ListFields():
+        if field.name in beside or field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        for item in (value,) if isinstance(value, str | bytes | Message) else value:
+            _strings(item) if isinstance(item, Message) else _text(item)
 
 
 def _called(node: onnx.NodeProto) -> str:

@@ -378,10 +378,16 @@ def test_what_is_no_model_is_named() -> None:
         saturate_and_extract(3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["the graph", "its doc"])
-def test_text_of_the_graph_that_is_no_text(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["the graph", "its doc", "a producer", "own.domain", "a size", "a key", "a note", "of a node"]
+)
+def test_text_that_is_no_text(tmp_path: Path, text: str) -> None:
     model = good()
-    model.graph.name, model.graph.doc_string = "the graph", "its doc"
+    model.graph.name, model.graph.doc_string, model.producer_name = "the graph", "its doc", "a producer"
+    model.opset_import.add(domain="own.domain", version=1)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "a size"
+    model.metadata_props.add(key="a key", value="a note")
+    model.graph.node[0].doc_string = "of a node"
     data = model.SerializeToString().replace(text.encode(), text.encode()[:-1] + b"\xff")
     (tmp_path / "in.onnx").write_bytes(data)
     assert "is not UTF-8" in complaint(tmp_path)
