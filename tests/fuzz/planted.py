@@ -1,8 +1,12 @@
-"""Faults planted into the product, to see that the fuzzers see them."""
+"""Faults planted into the product, to see that the fuzzers see them.
+
+What drops an attribute of a fused operator is seen
+by tests/rules/test_attributes.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +33,7 @@ from onnx_egraph.egraph.lang import (
     transpose,
 )
 from onnx_egraph.egraph.rule import Rule
+from onnx_egraph.egraph.terms import Op
 from onnx_egraph.lowering import emit, reader, shape_moves, shapes, wellformed, writer
 from onnx_egraph.rules import ALL
 
@@ -103,41 +108,33 @@ def assumed_broadcast(patch: Patch) -> None:
 # ---- tables
 
 
-def emitting(patch: Patch, emitters: Mapping[str, Any]) -> None:
-    patch.setattr(writer, "EMITTERS", {**emit.EMITTERS, **emitters})
-    patch.setattr(optimize, "_printed", lambda choice: -1)  # written even if nothing is gained
+def emitting(patch: Patch, change: Callable[[str, list[Any], list[Any]], tuple[Sequence[Any], Sequence[Any]]]) -> None:
+    """Terms are printed with other operands and attributes: those `change` makes of a term's name and its own."""
+    printed = emit.emit
+
+    def changed(op: Op, printer: Any, ins: Sequence[Any], attrs: Sequence[Any]) -> Any:
+        return printed(op, printer, *change(op.name, list(ins), list(attrs)))
+
+    patch.setattr(writer, "emit", changed)
+    patch.setattr(optimize, "_better", lambda printed, stands: True)  # written even if nothing is gained
 
 
 def swapped_operands(patch: Patch) -> None:
-    emitting(patch, {"Sub": lambda p, ins, attrs: p.node("Sub", ins[::-1])})
-
-
-def dropped_softcap(patch: Patch) -> None:
-    def attention(p: Any, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-        return emit.EMITTERS["OnnxAttention"](p, ins, (*attrs[:-1], 0.0))
-
-    emitting(patch, {"OnnxAttention": attention})
+    emitting(patch, lambda name, ins, attrs: (ins[::-1] if name == "Sub" else ins, attrs))
 
 
 def dropped_alpha(patch: Patch) -> None:
-    def quick_gelu(p: Any, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-        return p.node("QuickGelu", ins, {}, domain="com.microsoft")
-
-    emitting(patch, {"QuickGelu": quick_gelu})
+    emitting(patch, lambda name, ins, attrs: (ins, [1.702] if name == "QuickGelu" else attrs))
 
 
 def swapped_tables(patch: Patch) -> None:
     """The cache of cos is written where that of sin belongs."""
 
-    def swapped(term: str, first: int) -> Any:
-        def rotary(p: Any, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-            return emit.EMITTERS[term](p, [*ins[:first], ins[first + 1], ins[first], *ins[first + 2 :]], attrs)
+    def swapped(name: str, ins: list[Any], attrs: list[Any]) -> tuple[list[Any], list[Any]]:
+        first = {"MsRope": 2, "MsRope3": 2, "OnnxRope": 1}.get(name)
+        return (ins if first is None else [*ins[:first], ins[first + 1], ins[first], *ins[first + 2 :]]), attrs
 
-        return rotary
-
-    emitting(
-        patch, {"MsRope": swapped("MsRope", 2), "MsRope3": swapped("MsRope3", 2), "OnnxRope": swapped("OnnxRope", 1)}
-    )
+    emitting(patch, swapped)
 
 
 def wrong_dims(patch: Patch) -> None:
@@ -194,16 +191,15 @@ def changed_file(patch: Patch) -> None:
 PLANTED: tuple[Planted, ...] = (
     Planted("a dropped guard on a value", "graphs", 1, "refused", dropped_value_guard),
     Planted("a lost Cast", "graphs", 1, "numbers", lost_cast),
-    Planted("swapped operands of Sub", "graphs", 22, "numbers", swapped_operands),
-    Planted("a wrong axis in a merge of Transposes", "graphs", 13, "numbers", wrong_merge),
+    Planted("swapped operands of Sub", "graphs", 0, "numbers", swapped_operands),
+    Planted("a wrong axis in a merge of Transposes", "graphs", 0, "refused", wrong_merge),
     Planted("a wrong dim fact", "graphs", 4, "facts", wrong_dims),
     Planted("an overridable initializer taken as constant", "graphs", 61, "numbers", constant_input),
     Planted("a lost name of an output", "graphs", 1, "interface", lost_name),
     Planted("a broadcast assumed", "graphs", 12, "refused", assumed_broadcast),
-    Planted("a softcap dropped by the emitter", "graphs", 1436, "numbers", dropped_softcap),
     Planted("an alpha dropped by the emitter", "graphs", 1, "numbers", dropped_alpha),
     Planted("a changed input", "graphs", 1, "input changed", changed_file),
-    Planted("cos and sin change places", "near_misses", 9, "numbers", swapped_tables),
+    Planted("cos and sin change places", "near_misses", 4, "numbers", swapped_tables),
     Planted("a damaged model that nothing checks", "damaged", 56, "raised ValueError", unchecked),
 )
 

@@ -9,7 +9,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, I
 
 from onnx_egraph.egraph.meaning import evaluate
 from onnx_egraph.egraph.rule import Sides
-from onnx_egraph.lowering.emit import FUSED
+from onnx_egraph.egraph.terms import FUSED, OPS
 from onnx_egraph.rules import ALL
 
 from .printing import model
@@ -45,7 +45,7 @@ def test_an_attribute_that_is_not_written_is_noticed() -> None:
         for _, sides, env in draws(rule):
             proto = model({"right": sides.rhs}, env, evaluate(sides.lhs, env))
             for node in proto.graph.node:
-                for a in node.attribute if node.op_type in set(FUSED.values()) else ():
+                for a in node.attribute if node.op_type in {OPS[name].title for name in FUSED} else ():
                     key = (node.op_type, a.name)
                     if key in noticed:
                         continue
