@@ -131,13 +131,12 @@ class Notation:
             return texts[0]
         if op in _LAST and texts[-1] == "-1":
             texts.pop()
-        return f"{_name(op)}({', '.join(texts)})"
+        return f"{_name(self.ops[op])}({', '.join(texts)})"
 
 
-def _name(op: str) -> str:
+def _name(op: Op) -> str:
     """Terms of one word in lower case."""
-    known = {"Concat": "cat", "DimT": "size", "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max"}
-    return known.get(op, op.lower() if op[1:].islower() else op)
+    return op.short or (op.name.lower() if op.name[1:].islower() else op.name)
 
 
 def _cut(text: str) -> str:
