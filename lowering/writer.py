@@ -81,8 +81,10 @@ class Writer:
         roots = [self.frozen.values[t] for t in self.reading.terms.roots]
         for root in roots:
             self._emit_from(root)
-        outputs = [self._output(root, old) for root, old in zip(roots, list(self.graph.outputs), strict=True)]
+        named = dict(zip(list(self.graph.outputs), roots, strict=True))  # one may be listed twice
+        made = {old: self._output(root, old) for old, root in named.items()}
         graph = self.graph
+        outputs = [made[old] for old in graph.outputs]
         inputs = set(graph.inputs)
         kept = {n: v for n, v in graph.initializers.items() if v in inputs}
         graph.outputs.clear()
@@ -288,7 +290,7 @@ class Writer:
         """Classes printed once more for an output of its own name: by their row, or as an Identity (None)."""
         seen: dict[int, ir.Value] = {}
         found: list[tuple[int, Row | None]] = []
-        for term, old in zip(self.reading.terms.roots, self.graph.outputs, strict=True):
+        for old, term in dict(zip(self.graph.outputs, self.reading.terms.roots, strict=True)).items():
             cls = self.frozen.values[term]
             row = self.choice[cls]
             if row.op in LEAVES | CONSTANTS:

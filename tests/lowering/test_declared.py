@@ -114,3 +114,21 @@ def test_in_a_body_too() -> None:
     result = saturate_and_extract(given)
     for a, b in zip(run(given), run(result.model), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_constant_listed_twice_is_made_once() -> None:
+    """Folding turns its node into an initializer, which each place it is listed at would copy under its name."""
+    given = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+    g (float[n] x) => (int64[2] k, float[n] y, int64[2] k) <int64[1] a = {1}, int64[1] b = {2}> {
+        k = Concat <axis = 0> (a, b)
+        z = Identity (x)
+        y = Neg (z)
+    }""")
+    result = saturate_and_extract(given)
+    assert isinstance(result.model, onnx.ModelProto)
+    onnx.checker.check_model(result.model, full_check=True)
+    assert not result.report.unchanged
+    session = ort.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    first, negated, last = session.run(None, {"x": np.ones(3, np.float32)})
+    assert first.tolist() == last.tolist() == [1, 2]
+    assert negated.tolist() == [-1, -1, -1]
