@@ -93,6 +93,8 @@ def _general() -> list[Law]:
     return [
         *masks.laws(),
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
+        # a symbol that turns out to be a number is one no more: guards ask for symbols that may be any
+        ("symbol-number", "(= d (DNum a)) (= d (DSym s))", "(subsume (DSym s))"),
         ("vector-length", f"(= {INT64} (dtype o)) (= 1 (rank o)) (= (DNum n) (dim o -1))", "(set (len o) n)"),
         ("sized-number", "(= d (DNum a))", "(sized d)"),
         ("sized-symbol", "(source d g i)", "(sized d)"),
