@@ -328,7 +328,7 @@ class _Run:
             if wanted > opset:
                 model.graph.opset_imports[DEFAULT] = report.opset = wanted
             for node in graph:
-                if node.domain and node.domain not in model.graph.opset_imports:
+                if node.domain and model.graph.opset_imports.get(node.domain, 0) < 1:  # none, or none that there is
                     model.graph.opset_imports[node.domain] = 1
         with self.timed("explain"):
             enter(report, explainer, written, engine.extra_ops)

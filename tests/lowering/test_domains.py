@@ -174,3 +174,19 @@ def test_what_a_function_imports_says_nothing_of_the_model() -> None:
     result = saturate_and_extract(made)
     assert "no operator set of the default domain" in result.report.unchanged
     np.testing.assert_array_equal(run(result.model, FEEDS), run(made, FEEDS))
+
+
+@pytest.mark.parametrize("version", [0, -(2**63), 1])
+def test_an_import_that_no_node_needed_is_mended_where_one_does(version: int) -> None:
+    given = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 4] x) => (float[n, 4] y) <float root = {1.41421354}, float one = {1}, float half = {0.5}> {
+        d = Div (x, root)
+        e = Erf (d)
+        p = Add (e, one)
+        q = Mul (x, p)
+        y = Mul (q, half)
+    }""")
+    given.opset_import.add(domain="com.microsoft", version=version)
+    result = saturate_and_extract(given, verify=True)
+    assert result.report.counts() == {"Gelu": 1}
+    assert result.report.verified, result.report.verification
