@@ -60,15 +60,15 @@ def _axes(name: str) -> tuple[Any, ...]:
 
 
 TERMS: tuple[Op, ...] = (
-    declare("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", moves=True, layout=True),
-    declare("Reshape", "x target", _reshape, "reshape", requires=_not_empty, moves=True, layout=True),
-    declare("Expand", "x target", _expand, "expand", moves=True),
+    declare("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", layout=True),
+    declare("Reshape", "x target", _reshape, "reshape", requires=_not_empty, layout=True),
+    declare("Expand", "x target", _expand, "expand"),
     declare(
-        "Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze", forms=_axes("Unsqueeze"), moves=True,
+        "Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze", forms=_axes("Unsqueeze"),
         layout=True,
     ),
     declare(
-        "Squeeze", "x axis:i64", lambda x, a: np.squeeze(x, a), "squeeze", forms=_axes("Squeeze"), moves=True,
+        "Squeeze", "x axis:i64", lambda x, a: np.squeeze(x, a), "squeeze", forms=_axes("Squeeze"),
         layout=True,
     ),
     declare(
@@ -78,7 +78,7 @@ TERMS: tuple[Op, ...] = (
         "SliceC", "x axis:i64 start:i64 end:i64 step:i64", lambda x, a, s, e, t: _along(x, a, slice(s, e, t)), "slicec",
         requires=_slice_fits, forms=(form("Slice", "x start end axis step?1"),),
     ),
-    declare("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather", moves=True),
+    declare("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather"),
     declare(
         "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", dtype="list",
         requires=_one_type, short="cat",

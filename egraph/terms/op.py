@@ -136,7 +136,7 @@ class Op:
     shape: a law of facts.py ("" = none). dtype: "first", "second" or "list" (of that tensor operand), "cast" (an
     attribute says), "bool", "int64", "" (not derived). same: operands that share one element type. floating, boolean:
     the first operand's type must be so. requires: raises IllFormed, or Assumed, for other operands no model can hold.
-    moves: elements of the first operand and no others; layout: all of them, each once. common: a marker that many
+    layout: it has the elements of the first operand, each once. common: a marker that many
     graphs hold without any fused operator in sight. single: computes in float32 at most, so no double may be. short:
     its name in algebra. forms: how it is written, oldest first. reads: ONNX kinds that are read as it, each by a
     function.
@@ -154,7 +154,6 @@ class Op:
     floating: bool = False
     boolean: bool = False
     requires: Callable[..., None] | None = field(default=None, compare=False)
-    moves: bool = False
     layout: bool = False
     common: bool = False
     single: bool = False

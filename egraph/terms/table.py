@@ -35,5 +35,3 @@ SILENT = names("input", "stored", "number", "absent", "list", "output")
 FUSED = names("fused")
 #: Terms with the elements of their first operand, in order or in another one.
 LAYOUT = frozenset(op.name for op in OPS.values() if op.layout)
-#: Terms whose elements are those of their first operand, some maybe more than once.
-MOVES = frozenset(op.name for op in OPS.values() if op.moves)
