@@ -25,6 +25,7 @@ fmt: ## format, and fix what ruff can fix
 
 lint: ## what CI checks before the tests
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 type: links ## mypy, strict
 	$(BIN)/mypy -p onnx_egraph

@@ -58,9 +58,7 @@ DimOption = Annotated[
 IterationsOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Stop the saturation of each graph after N rounds.")
 ]
-TuplesOption = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Let no e-graph grow much beyond N tuples.")
-]
+TuplesOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Let no e-graph grow much beyond N tuples.")]
 TimeOption = Annotated[
     float | None,
     typer.Option(
@@ -134,9 +132,7 @@ def optimize(
         list[Path] | None,
         typer.Option(metavar="LIBRARY", help="A library of operators for onnxruntime to verify with. Repeatable."),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Also write the report, as JSON.")
-    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report, as JSON.")] = None,
     iterations: IterationsOption = None,
     max_tuples: TuplesOption = None,
     time_limit: TimeOption = None,
@@ -241,9 +237,7 @@ def parse_dims(options: list[str] | None) -> dict[str, int | list[int]] | None:
         name, equals, text = option.rpartition("=")
         values = [int(v) if v.strip().isdecimal() else 0 for v in text.split(",")]
         if not equals or not name or min(values) < 1:
-            raise typer.BadParameter(
-                f"{option!r} is not NAME=VALUES, such as batch=1 or seq=1,512", param_hint="--dim"
-            )
+            raise typer.BadParameter(f"{option!r} is not NAME=VALUES, such as batch=1 or seq=1,512", param_hint="--dim")
         if name in dims:
             raise typer.BadParameter(
                 one_line(f"{name!r} is given twice; write {name}=1,2 for two sizes"), param_hint="--dim"

@@ -96,7 +96,7 @@ def saturate_and_extract(
     if isinstance(cost, type) or not isinstance(cost, CostModel | None):
         raise CostError(f"cost is {cost!r}; an object with a method cost(work) is wanted, such as Roofline()")
     if not isinstance(target, str | Target):
-        raise TargetError(f"target is {target!r}; a name such as \"cpu\", or a Target, is wanted")
+        raise TargetError(f'target is {target!r}; a name such as "cpu", or a Target, is wanted')
     if not isinstance(limits, Limits | None):
         raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
     budget = Budget(limits or Limits())

@@ -86,9 +86,7 @@ def find_layers(graph: onnx.GraphProto) -> Layers:
     return Layers(home, [first, *carry])
 
 
-def deepen(
-    model: onnx.ModelProto | str | PathLike[str], layers: int, *, spread: float = 2.0**-6
-) -> onnx.ModelProto:
+def deepen(model: onnx.ModelProto | str | PathLike[str], layers: int, *, spread: float = 2.0**-6) -> onnx.ModelProto:
     """The architecture of `model` with `layers` layers; `model` itself is left alone.
 
     Layers of the model come first, as many as are wanted; each further one copies layer 1. Weights
@@ -114,9 +112,7 @@ def deepen(
     names = _Names(source.graph)
     nodes: list[onnx.NodeProto] = []
     kept = [
-        node
-        for node, home in zip(source.graph.node, found.home, strict=True)
-        if home is not None and home < layers
+        node for node, home in zip(source.graph.node, found.home, strict=True) if home is not None and home < layers
     ]
     outside = [node for node, home in zip(source.graph.node, found.home, strict=True) if home is None]
     nodes.extend(kept)
@@ -232,9 +228,7 @@ def _in_order(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source")
     parser.add_argument("layers", type=int)
     parser.add_argument("target")

@@ -54,10 +54,7 @@ def run(model: Path, depths: Sequence[int], repeat: int, python: str) -> dict[in
 def stage_medians(samples: dict[int, list[Sample]]) -> dict[str, list[float]]:
     """CPU seconds per stage, in order of first use; one median per depth. 0 where a stage did not run."""
     stages = dict.fromkeys(stage for taken in samples.values() for s in taken for stage in s.times)
-    return {
-        stage: [median(s.times.get(stage, 0.0) for s in taken) for taken in samples.values()]
-        for stage in stages
-    }
+    return {stage: [median(s.times.get(stage, 0.0) for s in taken) for taken in samples.values()] for stage in stages}
 
 
 def table(samples: dict[int, list[Sample]]) -> str:
@@ -78,9 +75,7 @@ def table(samples: dict[int, list[Sample]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path, default=_EXAMPLE)
     parser.add_argument("--layers", default="2,7,14,28,56")
     parser.add_argument("--repeat", type=int, default=3)

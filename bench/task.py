@@ -93,9 +93,7 @@ _TASKS = {"ours": _ours, "ort": _ort, "onnxscript": _onnxscript, "load": _load}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=sorted(_TASKS))
     parser.add_argument("model")
     parser.add_argument("answer")

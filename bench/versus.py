@@ -55,9 +55,7 @@ def installed(module: str, python: str) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--peers", default="ort:qwen3,onnxscript,load")
     parser.add_argument("--repeat", type=int, default=3)

@@ -117,9 +117,7 @@ def _describe(
     for left, right in sorted(pairs):
         for fact, a, b in _differences(frozen, left, right):
             return f"{head}: it equates {notation.text(left)} and {notation.text(right)} ({fact} {a} and {b})"
-    some = next(
-        (f"{notation.text(a)} and {notation.text(b)}" for a, b in sorted(pairs) if a != b), "its sides"
-    )
+    some = next((f"{notation.text(a)} and {notation.text(b)}" for a, b in sorted(pairs) if a != b), "its sides")
     who = f"rule {rule.name} ({rule.law}), or one before it, is false"
     return f"{who}: contradictory facts follow when it equates {some} ({reason})"
 

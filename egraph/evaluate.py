@@ -77,13 +77,7 @@ class Evaluation:
         op = self.ops[name]
         values: list[Any] = []
         for a, sort in zip(args, op.sorts, strict=True):
-            v: Any = (
-                self.values.get(a)
-                if sort in CLASSES
-                else self._vectors[a]
-                if sort == INTS
-                else a
-            )
+            v: Any = self.values.get(a) if sort in CLASSES else self._vectors[a] if sort == INTS else a
             if v is None:
                 return None
             values.append(float(v) if sort == "f64" else v)
@@ -110,16 +104,10 @@ class Evaluation:
                 self._sizes[symbol] = sum(self._size(part) for part in parts) + more
         return self._sizes[symbol]
 
-    def _dims(
-        self, facts: Mapping[str, list[tuple[Any, ...]]], fact: str, count: int, first: int
-    ) -> list[int] | None:
+    def _dims(self, facts: Mapping[str, list[tuple[Any, ...]]], fact: str, count: int, first: int) -> list[int] | None:
         known = {i: d for i, d in facts.get(f"{fact}-num", ())}
         known |= {i: self._size(s) for i, s in facts.get(f"{fact}-sym", ())}
-        return (
-            [known[first + i] for i in range(count)]
-            if all(first + i in known for i in range(count))
-            else None
-        )
+        return [known[first + i] for i in range(count)] if all(first + i in known for i in range(count)) else None
 
     def _constant(self, term: int, payload: int) -> Array | None:
         array = self.inputs.constant(payload)

@@ -367,9 +367,7 @@ def _failed(regions: Regions, region: Region, target: Target | None, inputs: Inp
     return dataclasses.replace(found, steps=false, complete=False, tried=tuple(r.name for r in rules))
 
 
-def _checked(
-    regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: Inputs
-) -> Derivation:
+def _checked(regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: Inputs) -> Derivation:
     """Run the chain once more, with numbers and words, up to the first step that a fact contradicts."""
     posed, engine = replay.posed, replay.engine
     evaluation = Evaluation(posed.graph, engine.extra_ops, inputs)
@@ -393,9 +391,7 @@ def _checked(
         compared, worst, false = evaluation.check(frozen, tolerance)
         notation = _notation(frozen, letters, engine)
         before, after = _matched(frozen, notation, rule, k)
-        steps.append(
-            Step(rule.name, rule.law, before, after, compared, worst, notation.row(false) if false else "")
-        )
+        steps.append(Step(rule.name, rule.law, before, after, compared, worst, notation.row(false) if false else ""))
     names = {c: letters[t] for c, t in posed.leaves.items() if t in letters}
     printed = Notation(regions.frozen, names, {op.name: op for r in regions.rules for op in r.terms()})
     for row in (*region.rows.values(), *(r for v in region.views if not v.above for r in v.rows)):
@@ -411,11 +407,7 @@ def _letters(posed: Problem) -> dict[int, str]:
     used = [t for t in dict.fromkeys([*posed.leaves.values(), *sorted(inner)])]
     leaves = {r[0] for name in sorted(LEAVES) for r in posed.graph.rows.get(name, ())}
     written = {r[0] for name in sorted(NUMBERS | {"Absent"}) for r in posed.graph.rows.get(name, ())}
-    return dict(
-        zip(
-            (t for t in used if t in leaves and t not in written and t != posed.start), alphabet, strict=False
-        )
-    )
+    return dict(zip((t for t in used if t in leaves and t not in written and t != posed.start), alphabet, strict=False))
 
 
 def _notation(frozen: Frozen, letters: dict[int, str], engine: Engine) -> Notation:

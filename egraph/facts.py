@@ -103,7 +103,8 @@ def _general() -> list[Law]:
         ("sized-plus", "(dimplus d a k) (sized a)", "(sized d)"),
         ("size-plus", "(= t (DimT d)) (dimplus d a k) (sized a)", "(union t (Add (DimT a) (Ints (vec-of k))))"),
         (
-            "size-of", f"(= 1 (len t)) (= 1 (rank t)) (= {INT64} (dtype t)) (= d (elem t 0)) (sized d)",
+            "size-of",
+            f"(= 1 (len t)) (= 1 (rank t)) (= {INT64} (dtype t)) (= d (elem t 0)) (sized d)",
             "(union t (DimT d))",
         ),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
@@ -112,7 +113,8 @@ def _general() -> list[Law]:
         ("along-rest", "(along l a k) (> k 0) (= l (Cons x r))", "(along r a (- k 1))"),
         ("extent-none", "(along l a k) (= l (Nil))", "(set (extent l a) 0)"),
         (
-            "extent-more", "(along l a k) (= l (Cons x r)) (= n (extent r a)) (= (DNum m) (dim x a))",
+            "extent-more",
+            "(along l a k) (= l (Cons x r)) (= n (extent r a)) (= (DNum m) (dim x a))",
             "(set (extent l a) (+ m n))",
         ),
         *_shapes("spread", "broadcast", ["x", "y"]),

@@ -130,9 +130,7 @@ class TermGraph:
             names = [f"a{i}" for i in range(len(op.sorts))]
             wrap = {TENSOR: "(V {})", LIST: "(VL {})", NODE: "(VN {})"}
             vectors = " ".join(f"(= v{n} (iv {n}))" for n, s in zip(names, op.sorts, strict=True) if s == INTS)
-            args = [
-                f"v{n}" if s == INTS else wrap.get(s, "{}").format(n) for n, s in zip(names, op.sorts, strict=True)
-            ]
+            args = [f"v{n}" if s == INTS else wrap.get(s, "{}").format(n) for n, s in zip(names, op.sorts, strict=True)]
             head = wrap[op.out].format("o")
             text += self._input(folder, f"t-{name}", ["i64", *columns], rows)
             text.append(

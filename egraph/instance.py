@@ -19,9 +19,7 @@ Env = dict[str, Any]  # tensor, list and node variables: classes; others: number
 _LIMIT = 200
 
 
-def instance(
-    rule: Rule, number: int, why: Mapping[int, set[int]], notation: Notation
-) -> tuple[str, str] | None:
+def instance(rule: Rule, number: int, why: Mapping[int, set[int]], notation: Notation) -> tuple[str, str] | None:
     """(left, right) of the smallest match whose right side is a member of the same class; None if there is
     none.
     """
@@ -60,9 +58,7 @@ def iter_values(e: Expr, row: Row, children: tuple[int, ...]) -> list[Any]:
     """The operands of a row in the order of the term's signature."""
     assert e.op is not None
     inner, attrs = iter(children), iter(row.attrs)
-    return [
-        next(inner) if s in CLASSES else None if s == "Dim" else next(attrs) for s in e.op.sorts
-    ]
+    return [next(inner) if s in CLASSES else None if s == "Dim" else next(attrs) for s in e.op.sorts]
 
 
 def _value(e: Expr, env: Env) -> Any:
@@ -118,9 +114,7 @@ def _class(e: Expr, env: Env, notation: Notation) -> int | None:
     return notation.lookup.get((e.head, tuple(children), tuple(attrs)))
 
 
-_FACT = re.compile(
-    r"\(= \((fval|rank|dtype) (\w+)\) ([^()\s]+)\)|\(= \((dim) (\w+) (-\d+)\) \(DNum ([^()\s]+)\)\)"
-)
+_FACT = re.compile(r"\(= \((fval|rank|dtype) (\w+)\) ([^()\s]+)\)|\(= \((dim) (\w+) (-\d+)\) \(DNum ([^()\s]+)\)\)")
 
 
 def _bound(s: Sides, env: Env, notation: Notation) -> Env | None:
@@ -162,11 +156,7 @@ def show(e: Expr, env: Env, notation: Notation, binds: int = 0) -> str:
         if e.sort in CLASSES:
             return notation.within(env[name], binds) if name in env else name
         value = env.get(name, name)
-        return (
-            f"{value:g}"
-            if isinstance(value, float)
-            else str(list(value) if isinstance(value, tuple) else value)
-        )
+        return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
     if e.head == "lit":
         return f"{e.args[0]:g}" if isinstance(e.args[0], float) else str(e.args[0])
     if e.op is None:

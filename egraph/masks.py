@@ -143,8 +143,10 @@ def _within() -> list[Law]:
             )
         ),
         (
-            "mask-exact", f"{whole} (within m q -4 -4) (within m q -3 -3) (= d (dim m -2)) (= d (dim q -2))"
-            " (= e (dim m -1)) (= e (dim k -2))", "(mask-exact m q k)",
+            "mask-exact",
+            f"{whole} (within m q -4 -4) (within m q -3 -3) (= d (dim m -2)) (= d (dim q -2))"
+            " (= e (dim m -1)) (= e (dim k -2))",
+            "(mask-exact m q k)",
         ),
         ("mask-of", whole, "(part-of-mask m q k)"),
         ("mask-sum", "(part-of-mask m q k) (sym-Add m n p)", "(part-of-mask n q k)"),

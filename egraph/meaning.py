@@ -157,8 +157,7 @@ def _row(r: Row, first: Mapping[int, Any], leaves: Mapping[int, np.ndarray], ops
         return _widened(leaf) if wide else leaf
     op, children, attrs = ops[r.op], iter(r.children), iter(r.attrs)
     args = [
-        first[next(children)] if s in CLASSES else tuple(next(attrs)) if s == INTS else next(attrs)
-        for s in op.sorts
+        first[next(children)] if s in CLASSES else tuple(next(attrs)) if s == INTS else next(attrs) for s in op.sorts
     ]
     return apply(op, args, wide=wide)
 

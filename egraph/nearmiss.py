@@ -91,9 +91,7 @@ def near_misses(
     engine.run("(run nearmiss 1)")
     budget.check(_DOING)
     functions = engine.egraph.freeze().functions
-    matched = {
-        (frozen.class_of(row.inputs[0]), number) for r, number in whole.items() for row in functions[r].rows
-    }
+    matched = {(frozen.class_of(row.inputs[0]), number) for r, number in whole.items() for row in functions[r].rows}
     made = [_products(rule) for rule in engine.rules]
     fired = {c: {m for k in by for m in made[k]} for c, by in frozen.why.items()}
     found: dict[tuple[int, int], Miss] = {}
@@ -213,9 +211,7 @@ def _bare(fact: str) -> set[str]:
     return set(_WORD.findall(re.sub(r"\([^\s()]+", "(", plain)))
 
 
-def _read(
-    engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any
-) -> tuple[int, list[Any]]:
+def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:
     read: dict[str, Callable[[Any], Any]] = {
         INT: engine.egraph.value_to_i64,
         FLOAT: engine.egraph.value_to_f64,
@@ -236,23 +232,15 @@ def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[
 def describe(frozen: Frozen, cls: int) -> str:
     """Type, shape and, for a constant of one element, the value of a class."""
     shape = frozen.shape(cls)
-    dims = (
-        "[rank unknown]" if shape is None else f"[{', '.join('?' if d is None else str(d) for d in shape)}]"
-    )
+    dims = "[rank unknown]" if shape is None else f"[{', '.join('?' if d is None else str(d) for d in shape)}]"
     number = frozen.number.get(cls)
-    return (
-        NAMES.get(frozen.dtype.get(cls, 0), "unknown type")
-        + dims
-        + ("" if number is None else f" {number:g}")
-    )
+    return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + ("" if number is None else f" {number:g}")
 
 
 def _called(text: str) -> str:
     """A guard with its facts as calls: `(dim w -1) = (DNum 1)` becomes `dim(w, -1) = 1`."""
     while True:
-        calls = re.sub(
-            r"\(([\w-]+) ([^()]*)\)", lambda m: f"\x01{m[1]}\x02{', '.join(m[2].split(' '))}\x03", text
-        )
+        calls = re.sub(r"\(([\w-]+) ([^()]*)\)", lambda m: f"\x01{m[1]}\x02{', '.join(m[2].split(' '))}\x03", text)
         if calls == text:
             break
         text = calls

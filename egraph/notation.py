@@ -27,9 +27,7 @@ class Notation:
     term.
     """
 
-    def __init__(
-        self, frozen: Frozen, names: Mapping[int, str], extra: Mapping[str, Op] | None = None
-    ) -> None:
+    def __init__(self, frozen: Frozen, names: Mapping[int, str], extra: Mapping[str, Op] | None = None) -> None:
         self.ops, self.frozen = {**OPS, **(extra or {})}, frozen
         self.names = {**names, **{c: f"{n:g}" for c, n in frozen.number.items()}}
         self._best: dict[int, tuple[int, Row]] = {}
@@ -90,8 +88,7 @@ class Notation:
     def _row(self, r: Row, binds: int) -> str:
         children, attrs = iter(r.children), iter(r.attrs)
         operands = [
-            (s, next(children) if s in CLASSES else None if s == DIM else next(attrs))
-            for s in self.ops[r.op].sorts
+            (s, next(children) if s in CLASSES else None if s == DIM else next(attrs)) for s in self.ops[r.op].sorts
         ]
 
         def show(operand: tuple[str, Any], strength: int) -> str:

@@ -199,9 +199,7 @@ def _union(option: Option, sets: dict[int, int]) -> int:
     return union
 
 
-def _undominated(
-    options: list[Option], must: dict[int, int], bit: dict[int, int], outside: int
-) -> list[Option]:
+def _undominated(options: list[Option], must: dict[int, int], bit: dict[int, int], outside: int) -> list[Option]:
     """Drop options that close a cycle in every derivation, and those that a cheaper one can replace.
 
     An option can replace another when each of its operands is present anyway: required below the other, or

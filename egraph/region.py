@@ -60,9 +60,7 @@ class Cone:
 class Regions:
     """The regions of one chosen graph."""
 
-    def __init__(
-        self, graph: TermGraph, frozen: Frozen, choice: Mapping[int, Row], rules: Sequence[Rule]
-    ) -> None:
+    def __init__(self, graph: TermGraph, frozen: Frozen, choice: Mapping[int, Row], rules: Sequence[Rule]) -> None:
         self.graph, self.frozen, self.choice, self.rules = graph, frozen, choice, rules
         self.start: dict[int, int] = {}  # class -> its first original term
         for term, cls in frozen.values.items():
@@ -176,11 +174,7 @@ class Regions:
                     continue
                 terms[term] = spelled
                 for name, args in spelled:
-                    children = [
-                        a
-                        for a, s in zip(args, self.graph.ops[name].sorts, strict=True)
-                        if s in CLASSES
-                    ]
+                    children = [a for a, s in zip(args, self.graph.ops[name].sorts, strict=True) if s in CLASSES]
                     if name == "Shape":  # only the dimensions matter, and they are facts
                         cut.update(c for c in children if c not in terms)
                         children = []
@@ -207,17 +201,12 @@ class Regions:
         def facts(cls: int) -> tuple[object, ...]:
             return (self.frozen.dtype.get(cls), self.frozen.shape(cls), self.frozen.number.get(cls))
 
-        chosen = tuple(
-            (number(c), r.op, tuple(map(number, r.children)), r.attrs) for c, r in region.rows.items()
-        )
+        chosen = tuple((number(c), r.op, tuple(map(number, r.children)), r.attrs) for c, r in region.rows.items())
         terms = []
         for t, spelled in cone.terms.items():  # breadth first: the same order for the same structure
             for name, args in spelled:
                 sorts = self.graph.ops[name].sorts
-                inner = (
-                    number(self._class(s, a)) if s in CLASSES else a
-                    for a, s in zip(args, sorts, strict=True)
-                )
+                inner = (number(self._class(s, a)) if s in CLASSES else a for a, s in zip(args, sorts, strict=True))
                 cls = number(self._class(self.graph.ops[name].out, t))
                 terms.append((cls, name, *((facts(self.frozen.values[t]),) if name == "Const" else inner)))
         ends = {*region.leaves, *region.sized, *(self.frozen.values[t] for t in cone.cut)}
@@ -269,9 +258,7 @@ class Regions:
 
     def _is_opaque(self, term: Term) -> bool:
         name, args = term
-        return name in _OPAQUE or (
-            name == "Out" and any(t[0] in _OPAQUE for t in self._terms.get(args[0], ()))
-        )
+        return name in _OPAQUE or (name == "Out" and any(t[0] in _OPAQUE for t in self._terms.get(args[0], ())))
 
     def _elements(self, term: int, terms: dict[int, list[Term]]) -> set[int]:
         """Take a list or node into the cone after all, and return the tensors it needs."""
@@ -286,11 +273,7 @@ class Regions:
                 continue
             terms[t] = self.spelled(t)
             for name, args in terms[t]:
-                stack += [
-                    a
-                    for a, s in zip(args, self.graph.ops[name].sorts, strict=True)
-                    if s in CLASSES
-                ]
+                stack += [a for a, s in zip(args, self.graph.ops[name].sorts, strict=True) if s in CLASSES]
         return found
 
     def candidates(self, region: Region) -> tuple[int, ...]:
@@ -302,14 +285,10 @@ class Regions:
         known = self._by.get(key)
         if known is None:
             cone = self.cone(region)
-            classes = {self.frozen.values[t] for t in cone.terms if t in self.frozen.values} | set(
-                region.rows
-            )
+            classes = {self.frozen.values[t] for t in cone.terms if t in self.frozen.values} | set(region.rows)
             matched = {k for c in classes for k in self.frozen.why.get(c, ())}
             moved = {c for v in region.views for c in v.classes} - classes
-            matched |= {
-                k for c in moved for k in self.frozen.why.get(c, ()) if self.rules[k].stage == "normal"
-            }
+            matched |= {k for c in moved for k in self.frozen.why.get(c, ()) if self.rules[k].stage == "normal"}
             ends = {r.op for r in region.rows.values()}
             known = self._by[key] = self.ordered(self._least(self._relevant(matched, ends)))
         return known
@@ -340,9 +319,7 @@ class Regions:
 
 def _heads(rule: Rule) -> list[tuple[frozenset[str], frozenset[str]]]:
     """Terms each reading of a rule takes and terms it makes; leaves and lists aside."""
-    return [
-        (takes - _LEAVES, makes - _LEAVES - takes - {"Cons", "DimT"}) for takes, makes in rule.takes_and_makes()
-    ]
+    return [(takes - _LEAVES, makes - _LEAVES - takes - {"Cons", "DimT"}) for takes, makes in rule.takes_and_makes()]
 
 
 __all__ = ["CONE_LIMIT", "Cone", "Region", "Regions"]

@@ -339,8 +339,7 @@ def rule(
         parameters = [p for p in inspect.signature(f).parameters if p not in spread]
         variables = {p: variable(p, hints[p]) for p in parameters}
         sides = tuple(
-            f(**variables, **dict(zip(spread, values, strict=True)))
-            for values in itertools.product(*spread.values())
+            f(**variables, **dict(zip(spread, values, strict=True))) for values in itertools.product(*spread.values())
         )
         taken = tuple(assumes)
         if contract == "finite" and not any(isinstance(a, Assumption) and a.loose for a in taken):

@@ -160,9 +160,7 @@ class Engine:
             if pace.stop:
                 return Saturation(pace.stop, 0, pace.size, matches)
             for i in range(1, budget.limits.iterations + 1):
-                updated = self._stages(early, matches, pace) or (
-                    not pace.stop and self._stages(late, matches, pace)
-                )
+                updated = self._stages(early, matches, pace) or (not pace.stop and self._stages(late, matches, pace))
                 pace.size = self.tuples()
                 if progress:
                     progress(f"saturating: iteration {i}, {pace.size:,} tuples")
@@ -230,9 +228,7 @@ def _legal(op: Op, target: Target | None) -> list[tuple[str, int]]:
     A domain of the caller's own is unknown to any target, and who declares an operator knows that it runs.
     """
     domain, kind = op.forms[-1].domain, op.forms[-1].kind
-    known = {
-        code for code, name in NAMES.items() if target is not None and target.supports(domain, kind, name)
-    }
+    known = {code for code, name in NAMES.items() if target is not None and target.supports(domain, kind, name)}
     foreign = domain not in ("", MS)
     return [] if op.marker else [(op.name, code) for code in sorted(known or (NAMES if foreign else ()))]
 
@@ -288,18 +284,12 @@ class Frozen:
             (sort, egraph.value_to_i64(r.inputs[0])): number(sort, r.output)
             for name, sort in (("V", "T"), ("VL", "TL"), ("VN", "Nd")) for r in functions[name].rows
         }  # fmt: skip
-        known: dict[Any, int | str] = {
-            r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows
-        }
+        known: dict[Any, int | str] = {r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows}
         known.update({r.output: egraph.value_to_i64(r.inputs[0]) for r in functions["DNum"].rows})
         self.symbols = {egraph.value_to_i64(r.inputs[0]): known[r.output] for r in functions["DSym"].rows}
-        self.dtype = {
-            number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows
-        }
+        self.dtype = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows}
         self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
-        self.number = {
-            number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows
-        }
+        self.number = {number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows}
         self.truths = {
             fact: {number("T", r.inputs[0]) for r in functions[relation].rows} for fact, relation in TRUTHS.items()
         }

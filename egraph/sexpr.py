@@ -105,9 +105,7 @@ def _rules(form: Form) -> Iterator[Form]:
         when = options[at + 1] if at + 1 < len(options) else "missing"
         options = options[:at] + options[at + 2 :]
     if options or not isinstance(when, list):
-        raise RuleError(
-            f"egglog form {show(form)}: of the options of a rewrite, only :when (facts) is understood here"
-        )
+        raise RuleError(f"egglog form {show(form)}: of the options of a rewrite, only :when (facts) is understood here")
     for a, b in ((left, right), (right, left)) if form[0] == "birewrite" else ((left, right),):
         yield ["rule", [["=", "_root", a], *when], [["union", "_root", b], _MARK]]
 

@@ -38,11 +38,13 @@ from .trial import Fired, Seeding, Trial
 #: Draws of one disturbed sample before it is given up.
 _ATTEMPTS = 6
 #: What the draws of each contract hold besides ordinary numbers, draw after draw.
-_SPECIAL: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "exact": ("", "", "all", "all", "all"),
-    "reassociated": ("", "", "few", "few", "overflow"),
-    "finite": ("",) * 5,
-})
+_SPECIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "exact": ("", "", "all", "all", "all"),
+        "reassociated": ("", "", "few", "few", "overflow"),
+        "finite": ("",) * 5,
+    }
+)
 #: What an attribute is where nothing is said of it; 0 if it is not listed.
 _DEFAULTS: Mapping[str, float] = MappingProxyType({"scale": 1.0, "times": 1, "axis": -1})
 #: Facts that only the reader or the target can state, so that a guard on one is testable by leaving it out.

@@ -126,9 +126,7 @@ class Demands:
         except ValueError:
             return None
 
-    def _serve(
-        self, demand: _Demand, sizes: Sizes, free: Sequence[Set[str]], spare: int, size: Size
-    ) -> bool:
+    def _serve(self, demand: _Demand, sizes: Sizes, free: Sequence[Set[str]], spare: int, size: Size) -> bool:
         """Grow the free symbols of one demand together, from where they are, to the least that will do."""
         sources = self._shapes.sources
         axes = [sources[s] for s in self._shapes.symbols(demand.size) if s in sources]

@@ -167,9 +167,7 @@ class Dims:
         """Whether ``dim`` >= 0 is certain."""
         if isinstance(dim, int):
             return dim >= 0
-        return all(
-            count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items()
-        )
+        return all(count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items())
 
     def at_least(self, a: Dim, b: Dim) -> bool:
         """Whether ``a >= b`` is certain."""
@@ -232,9 +230,7 @@ class Dims:
         for atom in [atom for atom in min(difference, default=(), key=len) if atom in self._nonzero]:
             if all(atom in monomial for monomial in difference):
                 difference = {_without(monomial, atom): count for monomial, count in difference.items()}
-        candidates = [
-            monomial[0] for monomial, count in difference.items() if len(monomial) == 1 and abs(count) == 1
-        ]
+        candidates = [monomial[0] for monomial, count in difference.items() if len(monomial) == 1 and abs(count) == 1]
         for atom in sorted(candidates, key=self._rank):
             sign = difference[atom,]
             rest = self._make({m: -sign * count for m, count in difference.items() if m != (atom,)})
@@ -296,9 +292,7 @@ class Dims:
         return result
 
     def _rebuild(self, dim: Dim, replace: Callable[[str], Dim]) -> Dim:
-        return self.add(
-            *(self.mul(count, *map(replace, monomial)) for monomial, count in self._of(dim).items())
-        )
+        return self.add(*(self.mul(count, *map(replace, monomial)) for monomial, count in self._of(dim).items()))
 
     def _rank(self, atom: str) -> tuple[int, str]:
         """The smallest is eliminated first: what reads worst."""

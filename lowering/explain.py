@@ -99,9 +99,7 @@ class Explainer:
         if known is None:
             known = self._derived[key] = derive(regions, cls, self.target, self._inputs(), budget, views=views)
         names = [self._value(c) for c in region.leaves]
-        where = tuple(
-            (letter, name) for letter, name in zip(known.letters, names, strict=True) if letter and name
-        )
+        where = tuple((letter, name) for letter, name in zip(known.letters, names, strict=True) if letter and name)
         return dataclasses.replace(known, where=where)
 
     def _value(self, cls: int) -> str:
@@ -148,13 +146,12 @@ class Explainer:
         terms = self.frozen.values.items()
         live = {frozen.values[t] for t, c in terms if c in kept}
         inside = {frozen.values[t] for t, c in terms if c in kept and self._holds_fused(c)}
-        nodes = {
-            frozen.values[t]: name for t in reversed(list(self.reading.origin)) if (name := self._node(t))
-        }
+        nodes = {frozen.values[t]: name for t in reversed(list(self.reading.origin)) if (name := self._node(t))}
         if not saturation.complete:
             lines[f"saturation stopped early ({saturation.stop}): with more, more may be fused"] = None
         dear = {
-            r.cls: OPS[r.op].title for r in frozen.rows
+            r.cls: OPS[r.op].title
+            for r in frozen.rows
             if r.op in FUSED and r not in self.old and r.cls in live - inside
         }
         for cls, op in sorted(dear.items()):

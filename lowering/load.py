@@ -233,9 +233,7 @@ def _deserialize(proto: onnx.ModelProto, where: str) -> ir.Model:
     for graph in _graphs(proto):
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
-            raise ModelError(
-                f"{where}: initializer {name!r} is sparse, which is not supported; store it dense"
-            )
+            raise ModelError(f"{where}: initializer {name!r} is sparse, which is not supported; store it dense")
     wellformed.check(proto)
     try:
         return understood(proto)
@@ -295,14 +293,10 @@ def _check_external(
             tensor.base_dir = str(home)
         name, location = tensor.name, str(tensor.location)
         if os.path.isabs(location) or ".." in Path(location).parts or "\0" in location or not location:
-            raise ModelError(
-                f"tensor {name!r}: external data at {location!r} lies outside the model's folder"
-            )
+            raise ModelError(f"tensor {name!r}: external data at {location!r} lies outside the model's folder")
         start, length = tensor.offset or 0, tensor.nbytes if tensor.length is None else tensor.length
         if start < 0 or length < tensor.nbytes:
-            raise ModelError(
-                f"tensor {name!r}: external data has {length} bytes at {start}, not {tensor.nbytes}"
-            )
+            raise ModelError(f"tensor {name!r}: external data has {length} bytes at {start}, not {tensor.nbytes}")
         path = side_file(tensor).absolute()
         if path not in sizes:
             sizes[path] = _length(path, name)
@@ -333,9 +327,7 @@ def _check_graph(model: ir.Model) -> None:
         for node in graph:
             for v in node.inputs:
                 if v is not None and _missing(v):
-                    raise ModelError(
-                        f"node {node.name!r} ({node.op_type}): input {v.name!r} is produced by nothing"
-                    )
+                    raise ModelError(f"node {node.name!r} ({node.op_type}): input {v.name!r} is produced by nothing")
             for o in node.outputs:
                 if o.name and o.name in made:
                     raise ModelError(f"value {o.name!r} is produced twice")
@@ -358,9 +350,7 @@ def _sort(model: ir.Model) -> None:
     try:
         TopologicalSortPass()(model)
     except Exception as error:
-        raise ModelError(
-            f"the graph has a cycle through {_on_cycle(model)}; ONNX graphs are acyclic"
-        ) from error
+        raise ModelError(f"the graph has a cycle through {_on_cycle(model)}; ONNX graphs are acyclic") from error
 
 
 def _in_order(graph: ir.Graph) -> bool:

@@ -74,9 +74,7 @@ class Runtime:
                 return f"{said}, which has other operands or attributes than its declaration says"
         return ""
 
-    def open(
-        self, model: Model, read: ir.Model, optimise: bool, weights: Mapping[str, Array] | None = None
-    ) -> Runner:
+    def open(self, model: Model, read: ir.Model, optimise: bool, weights: Mapping[str, Array] | None = None) -> Runner:
         """The model, ready to run. Raises what onnxruntime raises."""
         with self.budget.step(DOING, "load"):
             return _Timed(self._open(model, read, optimise, weights), self.budget)

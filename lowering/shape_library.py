@@ -30,9 +30,7 @@ def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
         return None
     stand_ins = StandIns(node.dims)
     context = ShapeInferenceContext(dict(opsets), policy="refine")
-    inputs = [
-        None if given is None else stand_ins.value(context, i, given) for i, given in enumerate(node.inputs)
-    ]
+    inputs = [None if given is None else stand_ins.value(context, i, given) for i, given in enumerate(node.inputs)]
     copy = ir.Node(
         original.domain,
         original.op_type,
@@ -45,9 +43,7 @@ def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
         output.name = f"o{place}"
     try:
         function(context, copy)
-    except (
-        Exception
-    ):  # it raises many types for nodes it cannot place, and "unknown" is the answer for all of them
+    except Exception:  # it raises many types for nodes it cannot place, and "unknown" is the answer for all of them
         return None
     sized = all(given is None or given.dims is not None for given in node.inputs)
     return [

@@ -175,11 +175,7 @@ def concat(node: Node) -> Outputs:
     arrays = [contents for _, contents in filled if contents is not None]
     others = {array.shape[:axis] + array.shape[axis + 1 :] for array in arrays}
     contents = None
-    if (
-        len(arrays) == len(filled)
-        and len(others) == 1
-        and sum(array.size for array in arrays) <= MAX_ELEMENTS
-    ):
+    if len(arrays) == len(filled) and len(others) == 1 and sum(array.size for array in arrays) <= MAX_ELEMENTS:
         joined = np.concatenate(arrays, axis)
         contents = joined if joined.shape == tuple(sizes) else None
     return [Tensor(dtype, tuple(sizes), contents)]
@@ -220,15 +216,11 @@ def bound(node: Node, given: Dim, length: Dim) -> Dim | None:
 
 def slice_of(length: Dim, start: Dim, end: Dim, step: Dim) -> slice | None:
     """The Python slice that takes the same elements, None unless all is known."""
-    known = (
-        isinstance(length, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
-    )
+    known = isinstance(length, int) and isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
     if not known or step == 0:
         return None
     if int(step) < 0:
-        if (
-            int(end) >= FAR
-        ):  # the specification clamps it to the last element, onnxruntime reads "to the beginning"
+        if int(end) >= FAR:  # the specification clamps it to the last element, onnxruntime reads "to the beginning"
             return None
         # a start before the axis: ONNX starts at the first element, Python takes nothing
         start = max(int(start), -int(length))
@@ -267,12 +259,7 @@ def slices(node: Node) -> Outputs:
     if axes is None or any(axis >= rank for axis in axes) or len(set(axes)) < len(axes):
         return [Tensor(data.dtype, node.unknown(rank))]
     sizes = list(data.dims)
-    if (
-        starts is None
-        or ends is None
-        or steps is None
-        or not len(starts) == len(ends) == len(steps) == len(axes)
-    ):
+    if starts is None or ends is None or steps is None or not len(starts) == len(ends) == len(steps) == len(axes):
         for axis in axes:
             sizes[axis] = node.dims.fresh()
         return [Tensor(data.dtype, tuple(sizes))]

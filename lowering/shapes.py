@@ -271,9 +271,7 @@ class Inference:
 
     def _loop(self, node: ir.Node) -> Outputs:
         body = node.attributes["body"].as_graph()
-        carried = [
-            Tensor() if value is None else self._known.get(value, Tensor()) for value in node.inputs[2:]
-        ]
+        carried = [Tensor() if value is None else self._known.get(value, Tensor()) for value in node.inputs[2:]]
         counter, condition = (
             Tensor(dtype, () if value.shape is not None and len(value.shape) == 0 else None)
             for value, dtype in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False)
@@ -281,10 +279,7 @@ class Inference:
         states, results = self._settle(body, [counter, condition], carried, [], first_output=1)
         rest = results[1 + len(states) :]
         # After no iteration at all onnxruntime takes a scan output's sizes from the body's declaration
-        scans = [
-            Tensor(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims)))
-            for each in rest
-        ]
+        scans = [Tensor(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims))) for each in rest]
         return [*states, *scans]
 
     def _scan(self, node: ir.Node) -> Outputs:
@@ -364,9 +359,7 @@ class Inference:
         for value, found in self._known.items():
             dims = None if found.dims is None else tuple(map(resolve, found.dims))
             small = found.contents is not None and found.contents.ndim <= 1 and found.dtype in DISCRETE
-            elems = (
-                tuple(map(resolve, found.contents.ravel())) if small and found.contents is not None else None
-            )
+            elems = tuple(map(resolve, found.contents.ravel())) if small and found.contents is not None else None
             facts[value] = ValueFacts(found.dtype, dims, elems)
         for graph in (self._model.graph, *self._model.graph.subgraphs()):
             for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):

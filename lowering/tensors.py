@@ -43,9 +43,7 @@ def renamed(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
     )
 
 
-def moved(
-    tensor: ir.ExternalTensor, location: str, folder: str, name: str | None = None
-) -> ir.ExternalTensor:
+def moved(tensor: ir.ExternalTensor, location: str, folder: str, name: str | None = None) -> ir.ExternalTensor:
     """The same elements read from `location` in `folder`."""
     return ir.ExternalTensor(
         location,

@@ -193,9 +193,7 @@ _CAUSAL = dict(q="2 n 3 h", k="2 n 5 h", v="2 n 5 d", m="causal 1 1 3 5", s=0.5,
             *({**_CAUSAL, **_SINGLE, "m": f"causal {m}"} for m in ("5 1 3 5", "1 5 3 5")),
             *_other_batch(dict(_FULL, m="causal 1 1 s t"))],
 )  # fmt: skip
-def onnx_attention_visible(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int
-) -> Sides:
+def onnx_attention_visible(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, r: int) -> Sides:
     """sdpa(q, k, v, m) = ONNX Attention   unless guarded, for a mask that leaves every row a key"""
     when = [*_batch(q, k, v), *_fits(q, k, m), *_onnx_legal(q, k, v, s, r), visible(m), ne(g, 1)]
     return Sides(sdpa(q, k, v, m, s, c, g), _onnx(q, k, v, m, s, c, r), when=when)
@@ -211,7 +209,6 @@ def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, s: Float, c: Float, g:
     """sdpa(q, k, v) = ONNX Attention without a mask   unless guarded"""
     when = [*_batch(q, k, v), *_onnx_legal(q, k, v, s, r), ne(g, 1)]
     return Sides(sdpa(q, k, v, absent(), s, c, g), _onnx(q, k, v, absent(), s, c, r), when=when)
-
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:

@@ -113,11 +113,18 @@ def transpose_added_head(x: Tensor) -> Sides:
     return Sides(transpose(unsqueeze(x, -3), (0, 2, 1, 3)), unsqueeze(x, -2))
 
 
-@rule(expand=dict(n=(1, 2, 3, 4, 5)), holds=dict(x="b s h", t="ints b*s h", u="ints b s h 1"), refuse=[
-    dict(x="2 3 5", t="ints 6 5", u="ints 0 5"), dict(x="2 3 5", t="ints 6 5", u="ints 6 0"),
-    dict(x="2 15", t="ints 3 2 5", u="ints 3 2 0"), dict(x="2 15", t="ints 3 2 1 5", u="ints 3 2 1 0"),
-    dict(x="2 15", t="ints 3 2 1 1 5", u="ints 3 2 1 1 0"), dict(x="2 15", t="ints 3 2 1 1 1 5", u="ints 3 2 1 1 1 0"),
-])
+@rule(
+    expand=dict(n=(1, 2, 3, 4, 5)),
+    holds=dict(x="b s h", t="ints b*s h", u="ints b s h 1"),
+    refuse=[
+        dict(x="2 3 5", t="ints 6 5", u="ints 0 5"),
+        dict(x="2 3 5", t="ints 6 5", u="ints 6 0"),
+        dict(x="2 15", t="ints 3 2 5", u="ints 3 2 0"),
+        dict(x="2 15", t="ints 3 2 1 5", u="ints 3 2 1 0"),
+        dict(x="2 15", t="ints 3 2 1 1 5", u="ints 3 2 1 1 0"),
+        dict(x="2 15", t="ints 3 2 1 1 1 5", u="ints 3 2 1 1 1 0"),
+    ],
+)
 def reshape_reshape(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
     """reshape(reshape(x, t), u) = reshape(x, u)   for u of positive numbers"""
     sizes = [Int("var", (f"u{i}",)) for i in range(n)]

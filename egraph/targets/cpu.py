@@ -138,22 +138,24 @@ _SIMPLE = frozenset(
     "Add Sub Mul Neg Abs Sum Max Min Relu Clip And Or Not Equal Less LessOrEqual Greater GreaterOrEqual "
     "ConstantOfShape Trilu Tile Range".split()
 )
-_ATTENTION = MappingProxyType({  # (op, float16, fewer key than query heads)
-    ("MsMHA", False, False): (0.89, 0.89, 0.92),
-    ("MsMHA", True, False): (1.20, 0.90, 0.72),
-    ("MsGQA", False, False): (1.23, 1.01, 0.81),
-    ("MsGQA", True, False): (0.60, 0.70, 0.59),
-    ("MsGQA", False, True): (0.58, 0.94, 0.71),
-    ("MsGQA", True, True): (0.47, 0.75, 0.69),
-    ("OnnxAttention", False, False): (0.80, 0.81, 0.91),
-    ("OnnxAttention", True, False): (0.55, 1.04, 0.89),
-    ("OnnxAttention", False, True): (0.46, 0.78, 0.94),
-    ("OnnxAttention", True, True): (0.43, 1.19, 1.01),
-    ("OnnxAttention3", False, False): (0.80, 0.81, 0.91),
-    ("OnnxAttention3", True, False): (0.55, 1.85, 1.20),
-    ("OnnxAttention3", False, True): (0.46, 0.78, 0.94),
-    ("OnnxAttention3", True, True): (0.43, 2.10, 1.35),
-})
+_ATTENTION = MappingProxyType(
+    {  # (op, float16, fewer key than query heads)
+        ("MsMHA", False, False): (0.89, 0.89, 0.92),
+        ("MsMHA", True, False): (1.20, 0.90, 0.72),
+        ("MsGQA", False, False): (1.23, 1.01, 0.81),
+        ("MsGQA", True, False): (0.60, 0.70, 0.59),
+        ("MsGQA", False, True): (0.58, 0.94, 0.71),
+        ("MsGQA", True, True): (0.47, 0.75, 0.69),
+        ("OnnxAttention", False, False): (0.80, 0.81, 0.91),
+        ("OnnxAttention", True, False): (0.55, 1.04, 0.89),
+        ("OnnxAttention", False, True): (0.46, 0.78, 0.94),
+        ("OnnxAttention", True, True): (0.43, 1.19, 1.01),
+        ("OnnxAttention3", False, False): (0.80, 0.81, 0.91),
+        ("OnnxAttention3", True, False): (0.55, 1.85, 1.20),
+        ("OnnxAttention3", False, True): (0.46, 0.78, 0.94),
+        ("OnnxAttention3", True, True): (0.43, 2.10, 1.35),
+    }
+)
 _BODIES = MappingProxyType({
     "FastGelu": (  # a x (1 + tanh(x (b + c x x)))
         ("Mul", _X), ("Mul", _C), ("Add", _C), ("Mul", _X), ("Tanh", _NONE), ("Add", _C), ("Mul", _X), ("Mul", _C),

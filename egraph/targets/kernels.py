@@ -41,8 +41,4 @@ def expand(table: Kernels) -> set[tuple[str, str, str]]:
 
 
 def _dtypes(names: str) -> list[str]:
-    return [
-        dtype
-        for name in names.split()
-        for dtype in (_dtypes(_SETS[name]) if name in _SETS else [_SHORT[name]])
-    ]
+    return [dtype for name in names.split() for dtype in (_dtypes(_SETS[name]) if name in _SETS else [_SHORT[name]])]

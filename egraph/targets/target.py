@@ -87,9 +87,12 @@ _NO_DOUBLE = frozenset({(MS, "SkipLayerNormalization"), (MS, "SkipSimplifiedLaye
 _ORT_TYPES: Mapping[str, str] = MappingProxyType(
     {name: name for name in DTYPES if name not in ("float32", "float64")} | {"float": "float32", "double": "float64"}
 )
-_BUILT_IN = MappingProxyType({
-    cpu.NAME: cpu, cuda.NAME: cuda,
-})
+_BUILT_IN = MappingProxyType(
+    {
+        cpu.NAME: cpu,
+        cuda.NAME: cuda,
+    }
+)
 
 
 def from_kernels(
@@ -139,5 +142,3 @@ def target(name: str) -> Target:
     else:
         ops |= expand(cpu.BODIES)
     return Target(name, runtime.PROVIDER, runtime.OPSET_MAX, frozenset(ops), runtime.PRICES)
-
-

@@ -27,9 +27,7 @@ def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> np.ndar
     return np.asarray(x * widen(cos, pairs) + rotate(x, pairs) * widen(sin, pairs))
 
 
-def rope_rows(
-    x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int
-) -> np.ndarray:
+def rope_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int) -> np.ndarray:
     """rope of the first `width` channels (0: all) with one row of cos and sin [B or 1, S, h] per position."""
     axis = 2 if layout else 1
     r = width or x.shape[-1]

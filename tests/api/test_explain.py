@@ -51,9 +51,7 @@ def model_of(
     ins = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", "seq", last]) for n in inputs]
     outs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "seq", last])]
     graph = helper.make_graph(nodes, "main", ins, outs, weights)
-    made: onnx.ModelProto = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
-    )
+    made: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(made)
     return made
 
@@ -210,12 +208,8 @@ def test_explain_prints_derivations_and_near_misses(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["explain", str(tmp_path / "good.onnx"), "-q"])
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert [line.endswith("RMSNormalization by square-pow, rnorm-div, rms-norm") for line in lines].count(
-        True
-    ) == 2
-    assert lines.count("  = by rms-norm (rnorm(x, eps) * w = RMSNormalization(x, w, eps))") == 1, (
-        "once per chain"
-    )
+    assert [line.endswith("RMSNormalization by square-pow, rnorm-div, rms-norm") for line in lines].count(True) == 2
+    assert lines.count("  = by rms-norm (rnorm(x, eps) * w = RMSNormalization(x, w, eps))") == 1, "once per chain"
     node = lines[0].split(": ")[1]
     one = CliRunner().invoke(app, ["explain", str(tmp_path / "good.onnx"), "--node", node, "-q"]).stdout
     assert one.startswith(lines[0])
@@ -345,9 +339,7 @@ GATE = operator("GateOp", "x y alpha:f64", numpy=_swish, onnx="my.domain::Gate")
 @rule(stage="fuse", contract="reassociated", holds=dict(x="b s h", y="b s h"))
 def gate(x: Tensor, y: Tensor) -> Sides:
     """x * tanh(y) = Gate(x, y, 1)"""
-    return Sides(
-        x * call("Tanh", y), apply(GATE, x, y, 1.0), when=[eq(dtype(x), dtype(y)), supported("GateOp", x)]
-    )
+    return Sides(x * call("Tanh", y), apply(GATE, x, y, 1.0), when=[eq(dtype(x), dtype(y)), supported("GateOp", x)])
 
 
 GATE_TEXT = """

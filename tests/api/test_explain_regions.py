@@ -75,6 +75,7 @@ def test_constants_have_their_own_numbers(decoder: Result) -> None:
 
 def sinks() -> onnx.ModelProto:
     """softmax(cat(q @ k^T + mask, sink))[:-1] @ v, where the mask is built for a past and new positions."""
+
     def node(op: str, ins: list[str], out: str, **attributes: Any) -> onnx.NodeProto:
         return helper.make_node(op, ins, [out], name=f"/{out}", **attributes)
 

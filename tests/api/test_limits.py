@@ -179,9 +179,7 @@ def test_iterations_are_those_of_each_graph(iterations: int) -> None:
 
 def test_a_stop_in_a_body_names_it() -> None:
     stop = saturate_and_extract(branching(), limits=Limits(iterations=1)).report.stop
-    assert stop == (
-        "iteration limit 1 in graph 'first'; iteration limit 1 in graph 'second'; iteration limit 1"
-    )
+    assert stop == ("iteration limit 1 in graph 'first'; iteration limit 1 in graph 'second'; iteration limit 1")
 
 
 def test_a_graph_that_is_too_large_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

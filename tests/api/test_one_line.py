@@ -33,6 +33,7 @@ def norm(name: str) -> onnx.ModelProto:
     """A LayerNorm and, over another axis, none: every name in it is nasty."""
     nodes, outputs = [], []
     for part, axis in (("y", -1), ("z", 1)):
+
         def own(step: str, part: str = part) -> str:
             return f"{name}{part}{step}"
 

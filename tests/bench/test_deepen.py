@@ -101,10 +101,7 @@ def test_a_copied_layer_computes_what_layer_1_computes(bench: Any, example: onnx
     inside = {name for node in layer_nodes for name in node.output}
     constants = {name for node in example.graph.node if node.op_type == "Constant" for name in node.output}
     entries = sorted(
-        {name for node in layer_nodes for name in node.input if name in made}
-        - inside
-        - constants
-        - {carry[0]}
+        {name for node in layer_nodes for name in node.input if name in made} - inside - constants - {carry[0]}
     )
     for value in [*entries, *deeper[:-1], deeper[-1]]:
         if value not in {output.name for output in model.graph.output}:

@@ -141,9 +141,7 @@ def attention_parts(dtype: str, heads: int, kv: int, size: int, seq: int, past: 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("seq", POINTS)
 @pytest.mark.parametrize(("heads", "size"), [(16, 128), (12, 64), (1, 16)])
-def test_fused_rope_is_cheaper_than_its_parts_and_cheapest_in_3d(
-    heads: int, size: int, seq: int, dtype: str
-) -> None:
+def test_fused_rope_is_cheaper_than_its_parts_and_cheapest_in_3d(heads: int, size: int, seq: int, dtype: str) -> None:
     parts = total(*rope_parts(dtype, heads, seq, size))
     for name in ("MsRope", "OnnxRope"):
         four, three = (total(rope(name + form, dtype, heads, seq, size)) for form in ("", "3"))
@@ -174,12 +172,8 @@ def test_skip_norms_are_dearer_than_add_and_norm(width: int, seq: int, dtype: st
 def test_gelu_pays_in_float32_and_never_in_float16(seq: int) -> None:
     x, h = tensor("float32", 1, seq, 3072), tensor("float16", 1, seq, 3072)
     for name in ("Gelu", "com.microsoft::Gelu"):
-        assert total(work(name, [x], x)) < min(
-            total(*erf_gelu("float32", seq, 3072, d)) for d in (False, True)
-        )
-        assert total(work(name, [h], h)) >= max(
-            total(*erf_gelu("float16", seq, 3072, d)) for d in (False, True)
-        )
+        assert total(work(name, [x], x)) < min(total(*erf_gelu("float32", seq, 3072, d)) for d in (False, True))
+        assert total(work(name, [h], h)) >= max(total(*erf_gelu("float16", seq, 3072, d)) for d in (False, True))
     fast = work("FastGelu", [x], x)
     assert total(fast) < total(*tanh_gelu("float32", seq, 3072))
     assert total(fast) == total(work("Gelu", [x], x, approximate="tanh"))
@@ -202,9 +196,7 @@ def test_constant_work_is_almost_free() -> None:
     big = tensor("float32", 4096, 4096, const=True)
     folded = total(work("Transpose", [big], big, perm=(1, 0)))
     small = tensor("float32", 1)
-    assert (
-        0 < 100 * folded < min(total(work(op, [small], small)) for op in ("Neg", "Reshape", "Shape", "X::Y"))
-    )
+    assert 0 < 100 * folded < min(total(work(op, [small], small)) for op in ("Neg", "Reshape", "Shape", "X::Y"))
 
 
 def test_leaves_cost_nothing() -> None:

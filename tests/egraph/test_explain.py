@@ -185,9 +185,7 @@ def _graph(op: str, *args: object, dims: tuple[int, ...] = (2, 3)) -> Small:
         (negate_one, _graph("Neg", dims=(2, 1)), "-exp(x0) and squeeze(exp(x0), -1)", "rank 2 and 1"),
     ],
 )
-def test_a_contradiction_names_the_rule_and_both_terms(
-    false: Rule, graph: Small, terms: str, fact: str
-) -> None:
+def test_a_contradiction_names_the_rule_and_both_terms(false: Rule, graph: Small, terms: str, fact: str) -> None:
     rules = [*ALL[:5], false, *ALL[5:]]
     engine = Engine(rules, CPU)
     engine.load(graph)
@@ -201,9 +199,7 @@ def test_a_false_rule_in_text_is_named_as_well() -> None:
     text = "; name: exp-is-half\n; law: exp(x) = cast(exp(x), f16)\n(rewrite (Exp x) (Cast (Exp x) 10))"
     engine = Engine([*ALL, load_egglog(text, stage="normal")], CPU)
     engine.load(_graph("Neg"))
-    with pytest.raises(
-        UnsoundMerge, match=r"rule exp-is-half is false .*equates exp\(x0\) and cast\(exp\(x0\), 10\)"
-    ):
+    with pytest.raises(UnsoundMerge, match=r"rule exp-is-half is false .*equates exp\(x0\) and cast\(exp\(x0\), 10\)"):
         engine.saturate(Limits())
 
 

@@ -327,10 +327,7 @@ def test_input_order_does_not_matter_where_costs_are_unique() -> None:
     nodes, roots = layers(6, 20, 3)
     rng = random.Random(0)
     # Distinct powers of two in the low bits make each sum of costs unique.
-    nodes = [
-        ENode(node.cls, node.children, (node.cost << len(nodes)) + (1 << i))
-        for i, node in enumerate(nodes[:40])
-    ]
+    nodes = [ENode(node.cls, node.children, (node.cost << len(nodes)) + (1 << i)) for i, node in enumerate(nodes[:40])]
     roots = [max(node.cls for node in nodes)]
     expected = {nodes[index] for index in extract(nodes, roots).choice.values()}
     for _ in range(5):

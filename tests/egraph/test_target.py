@@ -125,10 +125,7 @@ def test_kernels_of_another_provider_and_old_ones_do_not_count() -> None:
         from_kernels(rows, provider="RocmExecutionProvider")
 
 
-UNARY = [
-    ("", op)
-    for op in ("Erf", "Cos", "Softmax", "Sigmoid", "Relu", "Trilu", "Gelu", "Swish", "Mish", "HardSwish")
-]
+UNARY = [("", op) for op in ("Erf", "Cos", "Softmax", "Sigmoid", "Relu", "Trilu", "Gelu", "Swish", "Mish", "HardSwish")]
 UNARY += [(MS, op) for op in ("Gelu", "FastGelu", "QuickGelu")]
 CASES = [(domain, op, [(2, 4, 8)], {}) for domain, op in UNARY]
 CASES += [

@@ -37,9 +37,7 @@ def body(nodes: Sequence[onnx.NodeProto], outs: Sequence[onnx.ValueInfoProto], *
     return (
         h.make_graph(list(nodes), "body", *(more or ([],)), list(outs))
         if not more
-        else h.make_graph(
-            list(nodes), "body", list(more[0]), list(outs), list(more[1]) if len(more) > 1 else []
-        )
+        else h.make_graph(list(nodes), "body", list(more[0]), list(outs), list(more[1]) if len(more) > 1 else [])
     )
 
 
@@ -176,9 +174,10 @@ def test_functions_are_inlined() -> None:
     ]
     result = good(model(calls, functions=[square, unit]), norms=2)
     assert not result.functions
-    assert [
-        h.get_node_attr_value(node, "alpha") for node in result.graph.node if node.op_type == "LeakyRelu"
-    ] == [0.25, 0.5]
+    assert [h.get_node_attr_value(node, "alpha") for node in result.graph.node if node.op_type == "LeakyRelu"] == [
+        0.25,
+        0.5,
+    ]
 
 
 def test_a_function_of_another_opset_stays_a_call() -> None:

@@ -16,9 +16,7 @@ WORLDS = [{"a": a, "b": b, "c": c} for a in (0, 1, 2, 7) for b in (0, 1, 3) for 
 def test_arithmetic_agrees_with_integers(seed: int) -> None:
     rng = random.Random(seed)
     dims = Dims()
-    terms: list[tuple[Dim, list[int]]] = [
-        (dims.symbol(name), [world[name] for world in WORLDS]) for name in "abc"
-    ]
+    terms: list[tuple[Dim, list[int]]] = [(dims.symbol(name), [world[name] for world in WORLDS]) for name in "abc"]
     terms += [(number, [number] * len(WORLDS)) for number in (0, 1, 2, 3, -1)]
     operations: dict[str, Callable[[int, int], int]] = {
         "add": lambda x, y: x + y,

@@ -115,9 +115,7 @@ def test_functions_are_inlined_under_either_name() -> None:
     body = [h.make_node("Unsqueeze", ["a", "i"], ["u"], domain="ai.onnx"), h.make_node("Neg", ["u"], ["v"]),
             h.make_node("Squeeze", ["v", "i"], ["r"])]  # fmt: skip
     made = model("f = Identity (y) \n z = Mul (f, two)", [("ai.onnx", 17), ("own", 1)])
-    made.functions.append(
-        h.make_function("own", "F", ["a", "i"], ["r"], body, [h.make_opsetid("", 17)])
-    )
+    made.functions.append(h.make_function("own", "F", ["a", "i"], ["r"], body, [h.make_opsetid("", 17)]))
     made.graph.node[0].CopyFrom(h.make_node("F", ["y", "axes"], ["f"], domain="own"))
     made.functions[0].node[0].domain = ""
     want = run(made, FEEDS)

@@ -101,18 +101,14 @@ WITHIN = function("Within", "a", "p", n("Relu", "a", "p"), n("Neg", "p", "unused
     ],
 )
 def test_operands_and_outputs(used: onnx.FunctionProto, made: str, nodes: list[onnx.NodeProto]) -> None:
-    given = model(
-        [*norm("x", "v"), *nodes], None, [info("v"), *(info(o) for o in made.split())], functions=[used]
-    )
+    given = model([*norm("x", "v"), *nodes], None, [info("v"), *(info(o) for o in made.split())], functions=[used])
     result = right(given)
     assert fused(result) == 1
     assert not result.functions
 
 
 def test_a_constant_as_an_output_of_the_graph() -> None:
-    given = model(
-        [*norm("x", "v"), call("Const", "v", "c")], None, [info("v"), info("c", SIZE)], functions=[CONSTANT]
-    )
+    given = model([*norm("x", "v"), call("Const", "v", "c")], None, [info("v"), info("c", SIZE)], functions=[CONSTANT])
     assert not right(given).functions
 
 

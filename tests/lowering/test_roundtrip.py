@@ -153,9 +153,7 @@ def test_two_equal_outputs() -> None:
 
 def test_an_input_is_an_output() -> None:
     result = good(
-        model(
-            [*norm("x", "y"), n("Identity", "x", "copy")], None, [info("y"), info("copy"), info("copy2")][:2]
-        )
+        model([*norm("x", "y"), n("Identity", "x", "copy")], None, [info("y"), info("copy"), info("copy2")][:2])
     )
     assert ops(result.graph).count("Identity") == 1
 
@@ -173,9 +171,7 @@ def test_a_constant_node_is_an_output() -> None:
 
 
 def test_an_intermediate_value_is_an_output() -> None:
-    result = good(
-        model(norm("x", "y"), None, [info("y"), info("mean", "batch", 1), info("root", "batch", 1)])
-    )
+    result = good(model(norm("x", "y"), None, [info("y"), info("mean", "batch", 1), info("root", "batch", 1)]))
     assert "ReduceMean" in ops(result.graph)
 
 
@@ -399,9 +395,7 @@ def test_writing_back_what_was_read_changes_nothing(monkeypatch: pytest.MonkeyPa
 
 def test_a_copy_saved_is_what_was_loaded(tmp_path: Path) -> None:
     """Reading and writing alone, without a rule: the model with its Constant nodes as initializers."""
-    given = model(
-        [n("Constant", "", "k", value=nh.from_array(np.float32(2), "")), n("Mul", "x k", "y")], constants=[]
-    )
+    given = model([n("Constant", "", "k", value=nh.from_array(np.float32(2), "")), n("Mul", "x k", "y")], constants=[])
     loaded = load(given).model
     lift_constants(loaded)
     save(loaded, tmp_path / "out.onnx")

@@ -92,9 +92,7 @@ def loop(place: Path) -> None:
     ("make", "says"), [(fifo, "no regular file"), (Path.mkdir, "a folder"), (loop, "link to itself")]
 )
 @pytest.mark.parametrize("report", [False, True])
-def test_what_is_no_file_is_not_replaced(
-    tmp_path: Path, make: Callable[[Path], None], says: str, report: bool
-) -> None:
+def test_what_is_no_file_is_not_replaced(tmp_path: Path, make: Callable[[Path], None], says: str, report: bool) -> None:
     source, place = with_side_file(tmp_path), tmp_path / "place"
     make(place)
     kind = place.lstat().st_mode

@@ -149,9 +149,7 @@ def test_a_hostile_name_is_one_atom(name: str) -> None:
 
 
 def test_axes_without_a_name_are_all_different() -> None:
-    case = Case(
-        [node("Add", "x y", "z")], [tensor("x", FLOAT, [None, None]), tensor("y", FLOAT, None)], ["z"]
-    )
+    case = Case([node("Add", "x y", "z")], [tensor("x", FLOAT, [None, None]), tensor("y", FLOAT, None)], ["z"])
     dims = case.dims("x")
     assert all(map(is_fresh, dims))
     assert dims[0] != dims[1]

@@ -86,8 +86,7 @@ def test_loop_keeps_what_every_iteration_keeps() -> None:
             node("Relu", "a", "scan"),
         ],
         "body",
-        [tensor("i", INT64, []), tensor("go", BOOL, [])]
-        + [tensor(name, FLOAT, ["lie", 9]) for name in "abc"],
+        [tensor("i", INT64, []), tensor("go", BOOL, [])] + [tensor(name, FLOAT, ["lie", 9]) for name in "abc"],
         [onnx.ValueInfoProto(name=name) for name in "go_on a_next b_next c_next scan".split()],
     )
     case = facts(

@@ -69,8 +69,7 @@ INPUTS: dict[str, tuple[int, list[int | str]]] = {
     "ids": (INT64, ["a", "d"]),
 }
 CONSTANTS = {
-    f"c{i}": const(f"c{i}", v)
-    for i, v in enumerate((-1, 0, 1, 2, 3, [0], [1], [2], [-1], [0, 1], [2**63 - 1], [3]))
+    f"c{i}": const(f"c{i}", v) for i, v in enumerate((-1, 0, 1, 2, 3, [0], [1], [2], [-1], [0, 1], [2**63 - 1], [3]))
 }
 
 
@@ -102,9 +101,7 @@ def guess(rng: np.random.Generator, ints: list[str], floats: list[str], name: st
         *(lambda op=op: node(op, f"{i()} {i()}", name) for op in "Add Sub Mul Div Mod Max Min".split()),
         *(lambda op=op: node(op, f"{i()} {i()}", name) for op in "Equal Less Greater LessOrEqual".split()),
         lambda: node("Neg", i(), name),
-        lambda: node(
-            "Cast", i(), name, to=int(rng.choice([TensorProto.INT32, TensorProto.INT8, BOOL, FLOAT]))
-        ),
+        lambda: node("Cast", i(), name, to=int(rng.choice([TensorProto.INT32, TensorProto.INT8, BOOL, FLOAT]))),
         lambda: node("Cast", i(), name, to=INT64),
         lambda: node("Gather", f"{i()} {i()}", name, axis=0),
         lambda: node("Concat", f"{i()} {i()} {i()}", name, axis=0),
@@ -148,8 +145,7 @@ def test_facts_hold_in_onnxruntime(seed: int) -> None:
         values = {name: onnx.numpy_helper.to_array(proto) for name, proto in CONSTANTS.items()}
         for name, (dtype, dims) in INPUTS.items():
             own = [
-                sizes["a@ids"] if name == "ids" and d == "a" else sizes[d] if isinstance(d, str) else d
-                for d in dims
+                sizes["a@ids"] if name == "ids" and d == "a" else sizes[d] if isinstance(d, str) else d for d in dims
             ]
             values[name] = rng.integers(0, 3, own) if dtype == INT64 else np.ones(own, np.float32)
         worlds.append(values)

@@ -31,9 +31,7 @@ def test_side_files_stay_or_are_copied(tmp_path: Path, place: str) -> None:
     result.save(folder / "out.onnx")
     assert result.model.graph.initializers["big"].const_value is not None
     assert Path(result.model.graph.initializers["big"].const_value.path) == tmp_path / "weights.bin"  # type: ignore[union-attr]
-    assert listing(folder) == (
-        ["out.onnx", "out.onnx.data"] if place else ["in.onnx", "out.onnx", "weights.bin"]
-    )
+    assert listing(folder) == (["out.onnx", "out.onnx.data"] if place else ["in.onnx", "out.onnx", "weights.bin"])
     assert (folder / ("out.onnx.data" if place else "weights.bin")).read_bytes() == weights
     stored = onnx.load(folder / "out.onnx", load_external_data=False)
     assert fused(stored) == 1
@@ -109,14 +107,10 @@ def test_the_external_file_went_away(tmp_path: Path) -> None:
 def test_large_weights_in_memory_go_to_a_side_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onnx_egraph.lowering.save._PROTOBUF_LIMIT", 1000)
     many = nh.from_array(np.arange(SIZE * 100, dtype=np.float32).reshape(SIZE, 100), "many")
-    given = model(
-        [*norm("x", "s"), n("MatMul", "s many", "y")], None, [info("y", "batch", 100)], [*CONSTANTS, many]
-    )
+    given = model([*norm("x", "s"), n("MatMul", "s many", "y")], None, [info("y", "batch", 100)], [*CONSTANTS, many])
     saturate_and_extract(given).save(tmp_path / "out.onnx")
     assert listing(tmp_path) == ["out.onnx", "out.onnx.data"]
-    np.testing.assert_allclose(
-        run(tmp_path / "out.onnx", x=x())[0], run(given, x=x())[0], rtol=1e-4, atol=1e-3
-    )
+    np.testing.assert_allclose(run(tmp_path / "out.onnx", x=x())[0], run(given, x=x())[0], rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("at", ["copyfile", "replace"])

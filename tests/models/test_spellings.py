@@ -313,7 +313,9 @@ def test_a_scale_that_underflows_is_no_scale() -> None:
 
 
 def test_positions_that_wrap_around_hide_keys() -> None:
-    body = SCORES + """
+    body = (
+        SCORES
+        + """
         n = Squeeze (s)
         step = Constant <value_int = 1> ()
         begin = Constant <value_int = 0> ()
@@ -322,7 +324,10 @@ def test_positions_that_wrap_around_hide_keys() -> None:
         null = Cast <to = 3> (begin)
         seen = GreaterOrEqual (narrow, null)
         m = Where (seen, a, low)
-    """ + "\n" + SOFTMAX
+    """
+        + "\n"
+        + SOFTMAX
+    )
     model = build(body)
     optimised = saturate_and_extract(model).model
     given = feeds(1, 200)

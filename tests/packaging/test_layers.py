@@ -102,11 +102,7 @@ def test_imports_across_folders_are_relative(sources: Any) -> None:
         f"{s.name}:{node.lineno}"
         for s in sources
         for node in ast.walk(s.tree)
-        if (
-            isinstance(node, ast.ImportFrom)
-            and not node.level
-            and (node.module or "").startswith("onnx_egraph")
-        )
+        if (isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").startswith("onnx_egraph"))
         or (isinstance(node, ast.Import) and any(a.name.startswith("onnx_egraph") for a in node.names))
     ]
     assert absolute == []

@@ -130,16 +130,12 @@ def global_state(sources: list[Any]) -> list[str]:
             for node in ast.walk(source.tree)
             if isinstance(node, ast.Global)
         ]
-        found += [
-            f"{source.name}:{line}: {n} is changed" for line, n in mutations(source.tree) if n in shared
-        ]
+        found += [f"{source.name}:{line}: {n} is changed" for line, n in mutations(source.tree) if n in shared]
     return found
 
 
 def test_fused_operators_are_named_in_the_tables_only(sources: Any) -> None:
-    found = [
-        f for s in sources if s.folder in ("lowering", "api") and s.name not in TABLES for f in fused_names(s)
-    ]
+    found = [f for s in sources if s.folder in ("lowering", "api") and s.name not in TABLES for f in fused_names(s)]
     assert found == []
 
 
@@ -187,10 +183,7 @@ def test_the_state_check_sees_it(text: str, parse: Any) -> None:
 def test_the_state_check_sees_another_module_change_it(parse: Any) -> None:
     table = parse("egraph/table.py", "TABLE = {}")
     assert global_state([table]) == []
-    assert (
-        global_state([table, parse("rules/x.py", "from ..egraph import table\ntable.TABLE.update(a=1)")])
-        != []
-    )
+    assert global_state([table, parse("rules/x.py", "from ..egraph import table\ntable.TABLE.update(a=1)")]) != []
 
 
 @pytest.mark.parametrize(

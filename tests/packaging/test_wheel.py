@@ -72,11 +72,7 @@ def test_wheel_holds_the_folders_and_nothing_else(wheel: Path, expected: dict[st
 
 def test_wheel_metadata(wheel: Path, project: dict[str, Any]) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        info = {
-            n.split(".dist-info/")[1]: archive.read(n).decode()
-            for n in archive.namelist()
-            if ".dist-info/" in n
-        }
+        info = {n.split(".dist-info/")[1]: archive.read(n).decode() for n in archive.namelist() if ".dist-info/" in n}
     assert "Requires-Python: >=3.11\n" in info["METADATA"]
     assert "License-Expression: Apache-2.0\n" in info["METADATA"]
     assert info["METADATA"].count("Requires-Dist: ") == sum(
@@ -133,7 +129,5 @@ def test_imported_package_is_this_checkout(expected: dict[str, Path]) -> None:
 
 
 def test_version_is_the_changelog_s_first(root: Path, project: dict[str, Any]) -> None:
-    headings = [
-        x for x in (root / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if x.startswith("## ")
-    ]
+    headings = [x for x in (root / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if x.startswith("## ")]
     assert headings[0].split()[1] == project["project"]["version"]

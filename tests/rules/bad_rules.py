@@ -119,17 +119,13 @@ def mean_for_sum(x: Tensor) -> Sides:
 @rule(stage="marker", holds=dict(x="b s 2h"))
 def sign_flipped_in_the_turn(x: Tensor, h: Int) -> Sides:
     """cat(x2, -x1) = rot(x)"""
-    return Sides(
-        concat([slice_(x, h, 2 * h), -slice_(x, 0, h)]), _rot(x, 0), when=[eq(dim(x, -1), num(2 * h))]
-    )
+    return Sides(concat([slice_(x, h, 2 * h), -slice_(x, 0, h)]), _rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
 
 
 @rule(stage="marker", holds=dict(x="b s 2h"))
 def halves_swapped_without_a_sign(x: Tensor, h: Int) -> Sides:
     """cat(x2, x1) = rot(x)"""
-    return Sides(
-        concat([slice_(x, h, 2 * h), slice_(x, 0, h)]), _rot(x, 0), when=[eq(dim(x, -1), num(2 * h))]
-    )
+    return Sides(concat([slice_(x, h, 2 * h), slice_(x, 0, h)]), _rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
 
 
 @rule(stage="marker", holds=dict(x="b s h", y="b s h"))

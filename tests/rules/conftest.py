@@ -6,9 +6,7 @@ import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "deep: soundness of every rule on 100 times as many samples; only with -m deep"
-    )
+    config.addinivalue_line("markers", "deep: soundness of every rule on 100 times as many samples; only with -m deep")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -50,9 +50,7 @@ def changed_sides(rule: Rule) -> Iterator[Mutant]:
     for name, change in CHANGES.items():
         for k in range(8):
             sides = tuple(_changed(s, change, k) for s in rule.sides)
-            kept = [
-                new.rhs for new, old in zip(sides, rule.sides, strict=True) if new.rhs.key() != old.rhs.key()
-            ]
+            kept = [new.rhs for new, old in zip(sides, rule.sides, strict=True) if new.rhs.key() != old.rhs.key()]
             if not kept:
                 break
             key = tuple(s.rhs.key() for s in sides)

@@ -66,9 +66,7 @@ class Sheet:
     def emit(self, e: Expr) -> Any:
         """The value (or list of values) of a term."""
         if e.head == "var":
-            return (
-                [self.inputs[e.args[0]]] if isinstance(self.env[e.args[0]], list) else self.inputs[e.args[0]]
-            )
+            return [self.inputs[e.args[0]]] if isinstance(self.env[e.args[0]], list) else self.inputs[e.args[0]]
         if e.head == "Cons":
             return [self.emit(e.args[0]), *self.emit(e.args[1])]
         if e.head == "Nil":
@@ -80,9 +78,7 @@ class Sheet:
         assert e.op is not None
         if e.op.marker:
             return self.emit(definition(e, self.env))
-        attrs = tuple(
-            a.value(self.env) for a, s in zip(e.args, e.op.sorts, strict=True) if s in (INT, FLOAT, INTS)
-        )
+        attrs = tuple(a.value(self.env) for a, s in zip(e.args, e.op.sorts, strict=True) if s in (INT, FLOAT, INTS))
         ins = [self.emit(a) for a, s in zip(e.args, e.op.sorts, strict=True) if s not in (INT, FLOAT, INTS)]
         for a, v in zip(e.args, ins, strict=False):
             if isinstance(v, ir.Value):
@@ -197,9 +193,7 @@ def _safe_softmax(env: Env, x: Tensor, guard: Expr) -> Expr:
 
 def _repeat(env: Env, x: Tensor, n: Expr) -> Expr:
     b, h, t, d = _shape(x, env)
-    return reshape(
-        call("Expand", unsqueeze(x, -3), ints(b, h, n.value(env), t, d)), ints(b, h * n.value(env), t, d)
-    )
+    return reshape(call("Expand", unsqueeze(x, -3), ints(b, h, n.value(env), t, d)), ints(b, h * n.value(env), t, d))
 
 
 def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Expr, guard: Expr) -> Expr:

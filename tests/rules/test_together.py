@@ -43,9 +43,7 @@ class Build:
     def add(self, name: str, *args: Any) -> int:
         """The term; raises IllFormed if it cannot be computed for either size."""
         op = OPS[name]
-        both = tuple(
-            compute(op, [self._operand(a, s, i) for a, s in zip(args, op.sorts, strict=True)]) for i in (0, 1)
-        )
+        both = tuple(compute(op, [self._operand(a, s, i) for a, s in zip(args, op.sorts, strict=True)]) for i in (0, 1))
         term = self.graph.add(name, *args)
         if op.out == TENSOR and term not in self.values and both[0] is not None:
             self._facts(term, both)
@@ -92,9 +90,7 @@ class Build:
         if first.dtype.kind == "f" and first.size == 1:
             self.graph.state("fval", term, repr(float(first.reshape(-1)[0])))
         if first.dtype.kind == "i":
-            self.graph.elements(
-                term, [self._size(int(a), int(b)) for a, b in zip(first, second, strict=True)]
-            )
+            self.graph.elements(term, [self._size(int(a), int(b)) for a, b in zip(first, second, strict=True)])
         if spec.kind == "ids=":
             self.graph.state("irange", term, int(first[0]), int(first[-1]) + 1, int(first[1] - first[0]))
         if spec.kind.startswith("doubled"):
@@ -119,11 +115,7 @@ class Build:
     def _items(self, e: Expr, env: dict[str, Any], leaves: dict[str, int]) -> list[int]:
         if e.head == "var":
             return [leaves[e.args[0]]]
-        return (
-            [self.term(e.args[0], env, leaves), *self._items(e.args[1], env, leaves)]
-            if e.head == "Cons"
-            else []
-        )
+        return [self.term(e.args[0], env, leaves), *self._items(e.args[1], env, leaves)] if e.head == "Cons" else []
 
     def left_side(self, letters: tuple[dict[str, int], dict[str, int]]) -> int:
         """The left side of a random rule on a random one of its samples."""
@@ -187,9 +179,7 @@ def build(seed: int) -> Build:
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     names = {t.head for r in ALL for s in r.sides for t in s.rhs.subterms()}
-    kinds = frozenset(("", n, "float32") for n in names) | frozenset(
-        ("com.microsoft", n, "float32") for n in names
-    )
+    kinds = frozenset(("", n, "float32") for n in names) | frozenset(("com.microsoft", n, "float32") for n in names)
     made = Engine(ALL, Target("everything", "CPUExecutionProvider", 24, kinds))
     for name in sorted(names):
         for number in NAMES:

@@ -60,9 +60,7 @@ class Maker:
             [info(o) for o in outs], CONSTANTS,
         )  # fmt: skip
         imports = [h.make_opsetid("", 18), h.make_opsetid("one", 1), h.make_opsetid("two", 1)]
-        return h.make_model(
-            graph, opset_imports=imports, functions=[f.proto for f in self.functions], ir_version=10
-        )
+        return h.make_model(graph, opset_imports=imports, functions=[f.proto for f in self.functions], ir_version=10)
 
     def _pick(self, values: list[str]) -> str:
         return values[int(self.rng.integers(len(values)))]
@@ -157,9 +155,7 @@ class Maker:
                     given.append(self._pick(optional))
                 case _:
                     bound = self._fresh(base)
-                    nodes.append(
-                        h.make_node("Constant", [], [bound], value=h.make_tensor("", T.FLOAT, [], [-0.75]))
-                    )
+                    nodes.append(h.make_node("Constant", [], [bound], value=h.make_tensor("", T.FLOAT, [], [-0.75])))
                     given.append(bound)
         while given[-1] == "" and int(rng.integers(2)):
             given.pop()

@@ -73,12 +73,8 @@ def optimised(given: onnx.ModelProto) -> onnx.ModelProto:
     assert isinstance(result, onnx.ModelProto)
     assert given.SerializeToString() == before
     onnx.checker.check_model(checkable(result))
-    assert [v.SerializeToString() for v in result.graph.input] == [
-        v.SerializeToString() for v in given.graph.input
-    ]
-    assert [v.SerializeToString() for v in result.graph.output] == [
-        v.SerializeToString() for v in given.graph.output
-    ]
+    assert [v.SerializeToString() for v in result.graph.input] == [v.SerializeToString() for v in given.graph.input]
+    assert [v.SerializeToString() for v in result.graph.output] == [v.SerializeToString() for v in given.graph.output]
     unique(result.graph, set())
     again = saturate_and_extract(given).model
     assert isinstance(again, onnx.ModelProto)
