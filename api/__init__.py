@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .egraph.budget import Limits
+from .egraph.engine.rule import Rule
 from .egraph.errors import EGraphError
-from .egraph.rule import Rule
 from .egraph.targets import CostModel, NodeCount, Roofline
 from .optimize import saturate_and_extract
 from .report import Report

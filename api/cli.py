@@ -21,8 +21,8 @@ from rich.text import Text
 
 from .egraph.budget import Limits
 from .egraph.errors import EGraphError, ModelError, one_line
-from .egraph.explain import Derivation
-from .lowering.save import destination, identity
+from .egraph.explanation.explain import Derivation
+from .lowering.files.save import destination, identity
 from .report import Report
 
 # Plain help and plain tracebacks: the same text on a terminal, in a log and in the README.

@@ -14,31 +14,31 @@ from itertools import chain
 import onnx_ir as ir
 
 from .egraph.budget import Budget, LimitReached, Limits
+from .egraph.engine.pace import SLACK
+from .egraph.engine.rule import Rule, select
+from .egraph.engine.saturate import Engine, Frozen, Row
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
-from .egraph.extract import extract
-from .egraph.pace import SLACK
-from .egraph.rule import Rule, select
-from .egraph.saturate import Engine, Frozen, Row
+from .egraph.extraction.extract import extract
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .egraph.terms import CLASSES, SILENT
 from .fusions import enter
 from .lowering.declared import by_kind
-from .lowering.domains import DEFAULT
 from .lowering.explain import Explainer
-from .lowering.functions import drop_unused, same_in
-from .lowering.listed import FREE, relist, unlist
-from .lowering.load import Loaded, Source, lift_constants, load
-from .lowering.names import Names
-from .lowering.older import renew
+from .lowering.files.functions import drop_unused, same_in
+from .lowering.files.listed import FREE, relist, unlist
+from .lowering.files.load import Loaded, Source, lift_constants, load
+from .lowering.files.older import renew
+from .lowering.model.domains import DEFAULT
+from .lowering.model.names import Names
 from .lowering.opsets import can_raise
 from .lowering.price import RAISE, Pricer, references
 from .lowering.reader import CALL, Reading, read
-from .lowering.runtime import DOING, Runtime
-from .lowering.shapes import Shapes, graphs_of, infer
+from .lowering.shapes.inference import Shapes, graphs_of, infer
 from .lowering.standing import standing
-from .lowering.verify import Verification
-from .lowering.verify import verify as compare
+from .lowering.verify.runtime import DOING, Runtime
+from .lowering.verify.verify import Verification
+from .lowering.verify.verify import verify as compare
 from .lowering.writer import Writer, sink_constants
 from .report import Report
 from .result import Result, as_given, stamps

@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from .egraph.budget import Budget, Limits
 from .egraph.errors import ModelError, one_line
-from .egraph.explain import Derivation
+from .egraph.explanation.explain import Derivation
 from .lowering.explain import Explainer
-from .lowering.load import Loaded, Original
-from .lowering.save import save
-from .lowering.staging import Stamp, stamp
+from .lowering.files.load import Loaded, Original
+from .lowering.files.save import save
+from .lowering.files.staging import Stamp, stamp
 from .report import Report
 
 

@@ -7,7 +7,7 @@ from textwrap import shorten
 
 from .egraph.budget import LimitReached
 from .egraph.errors import VerificationError
-from .lowering.verify import Mismatch, Verification
+from .lowering.verify.verify import Mismatch, Verification
 
 Names = frozenset[str]
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
-from .domains import plain
+from .model.domains import plain
 
 Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
 _ATTRIBUTES: Mapping[str, ir.AttributeType] = MappingProxyType(

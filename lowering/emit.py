@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from ..egraph.dtypes import NAMES
 from ..egraph.terms import CLASSES, INT, INTS, LIST, NODE, Op
+from ..egraph.terms.dtypes import NAMES
 
 #: The opset whose Shape gives some of the sizes; before, it gives all.
 PART_OF_SHAPE = 15

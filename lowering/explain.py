@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, LimitReached, Limits
-from ..egraph.evaluate import Array, Inputs
-from ..egraph.explain import Derivation, derive
-from ..egraph.nearmiss import near_misses, stopped
-from ..egraph.region import Regions
-from ..egraph.rule import Rule
-from ..egraph.saturate import Engine, Frozen, Row
+from ..egraph.engine.rule import Rule
+from ..egraph.engine.saturate import Engine, Frozen, Row
+from ..egraph.explanation.evaluation import Array, Inputs
+from ..egraph.explanation.explain import Derivation, derive
+from ..egraph.explanation.near_misses import near_misses, stopped
+from ..egraph.explanation.region import Regions
 from ..egraph.targets import Target
 from ..egraph.terms import FUSED, LAYOUT, OPS
+from .model.tensors import elements
 from .reader import Reading
-from .shapes import Shapes
-from .tensors import elements
+from .shapes.inference import Shapes
 
 #: Constants up to this many bytes are loaded to check a derivation; larger ones are random numbers.
 _LARGEST = 2**28

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import onnx
 
-from .domains import DEFAULT
+from .model.domains import DEFAULT
 from .reader import Reading
-from .shapes import GRAPH_TYPES
+from .shapes.inference import GRAPH_TYPES
 
 Schema = onnx.defs.OpSchema
 #: Redefined in opset 22 with more types, and onnxruntime 1.32 has no kernel for that definition.

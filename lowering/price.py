@@ -10,17 +10,17 @@ from typing import Any
 import onnx_ir as ir
 
 from ..egraph.budget import Budget
-from ..egraph.dtypes import INT64, NAMES
+from ..egraph.engine.saturate import Frozen, Row
 from ..egraph.errors import CostError, ModelError
-from ..egraph.extract import ENode
-from ..egraph.saturate import Frozen, Row
+from ..egraph.extraction.extract import ENode
 from ..egraph.targets import ABSENT, CostModel, Tensor, Work
 from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
-from .domains import DEFAULT
+from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
 from .folding import Folding
+from .model.domains import DEFAULT
 from .reader import Reading
-from .shapes import Shapes
+from .shapes.inference import Shapes
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000

@@ -17,15 +17,15 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.dtypes import NAMES, masking
-from ..egraph.graph import TermGraph, holds
+from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import OPS, Op
+from ..egraph.terms.dtypes import NAMES, masking
 from .declared import arguments, by_kind
-from .domains import DEFAULT
-from .shapes import Shapes, graphs_of
+from .model.domains import DEFAULT
+from .model.tensors import elements
+from .model.wellformed import understanding
+from .shapes.inference import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
-from .tensors import elements
-from .wellformed import understanding
 
 #: Constants up to this many bytes are compared by content, larger ones by identity.
 _SMALL = 1024

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..egraph.dtypes import NAMES
 from ..egraph.terms import OPS
+from ..egraph.terms.dtypes import NAMES
 from ..egraph.terms.op import NodeReader
-from .einsum import product
-from .shapes import Shapes, ValueFacts
+from .model.einsum import product
+from .shapes.inference import Shapes, ValueFacts
 
 Spelling = tuple[Any, ...] | ir.Value
 _Integer = int  # a method of Read hides the name

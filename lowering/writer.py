@@ -13,13 +13,13 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.saturate import Frozen, Row
+from ..egraph.engine.saturate import Frozen, Row
 from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
 from .emit import constant, emit
-from .names import Names
+from .model.names import Names
+from .model.tensors import renamed
 from .reader import Reading
-from .shapes import graphs_of
-from .tensors import renamed
+from .shapes.inference import graphs_of
 
 #: Constants of up to this many bytes are looked up by content.
 _POOLED = 1024

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from ..egraph.rule import Rule
-from . import (
-    activation,
-    arithmetic,
-    attention,
-    attention_layout,
-    attention_targets,
-    cast,
-    gqa,
-    grouped,
-    layout,
-    merged,
-    norm,
-    rope_targets,
-    rotary,
-    sink,
-    slicing,
-)
+from ..egraph.engine.rule import Rule
+from . import activation, arithmetic, cast, layout, norm, slicing
+from .attention import attention, gqa, grouped, merged, sink
+from .attention import layout as attention_layout
+from .attention import targets as attention_targets
+from .rope import rotary
+from .rope import targets as rope_targets
 
 
 def _rules(*modules: ModuleType) -> tuple[Rule, ...]:

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from ..egraph.dtypes import FLOAT16
-from ..egraph.lang import (
+from ..egraph.engine.lang import (
     Float,
     Guard,
     Int,
@@ -25,6 +24,7 @@ from ..egraph.lang import (
     tensor,
     thin,
 )
+from ..egraph.terms.dtypes import FLOAT16
 
 #: Relative: half a unit of the last place in float16, two units in float32. A constant farther off is another function.
 _TOLERANCE = (5e-4, 2.5e-7)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.lang import Sides, Tensor, eq, real, rule, scalar, thin
+from ..egraph.engine.lang import Sides, Tensor, eq, real, rule, scalar, thin
 
 
 @rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])

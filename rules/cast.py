@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..egraph.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64
-from ..egraph.lang import Int, Sides, Tensor, cast, dtype, eq, rule
+from ..egraph.engine.lang import Int, Sides, Tensor, cast, dtype, eq, rule
+from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64, INT32, INT64
 
 
 @rule(holds=[dict(x="b s", t=1), dict(x="b s:int64", t=7)], refuse=[dict(x="b s", t=10)])

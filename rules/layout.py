@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.lang import (
+from ..egraph.engine.lang import (
     Int,
     Ints,
     Sides,

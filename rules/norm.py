@@ -7,8 +7,7 @@ Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalizatio
 
 from __future__ import annotations
 
-from ..egraph.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
-from ..egraph.lang import (
+from ..egraph.engine.lang import (
     Float,
     Int,
     Sides,
@@ -31,6 +30,7 @@ from ..egraph.lang import (
     tensor,
     thin,
 )
+from ..egraph.terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 
 _LAST = (-1,)
 

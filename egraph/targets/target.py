@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from ..dtypes import CODES
 from ..errors import CostError, TargetError
 from ..terms import FLOAT, OPS
+from ..terms.dtypes import CODES
 from . import cpu, cuda
 from .kernels import DTYPES, expand
 from .prices import Prices

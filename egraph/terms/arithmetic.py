@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import NAMES
+from .dtypes import NAMES
 from .op import Op, declare, form
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..dtypes import NAMES
+from .dtypes import NAMES
 from .op import LIST, NODE, Op, declare
 
 TERMS: tuple[Op, ...] = (

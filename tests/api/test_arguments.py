@@ -10,11 +10,11 @@ import pytest
 from onnx import parser
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.egraph.dtypes import FLOAT32
+from onnx_egraph.egraph.checking.soundness import check
+from onnx_egraph.egraph.engine.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule
 from onnx_egraph.egraph.errors import CostError, EGraphError, RuleError, TargetError
-from onnx_egraph.egraph.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule
-from onnx_egraph.egraph.soundness import check
 from onnx_egraph.egraph.targets import Roofline, Work
+from onnx_egraph.egraph.terms.dtypes import FLOAT32
 
 MODEL = Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx"
 

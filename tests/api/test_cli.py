@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 import onnx_egraph
 from onnx_egraph import cli
+from onnx_egraph.egraph.engine.saturate import Limits
 from onnx_egraph.egraph.errors import EGraphError, ModelError, RuleError, VerificationError
-from onnx_egraph.egraph.explain import Derivation, Step
-from onnx_egraph.egraph.saturate import Limits
+from onnx_egraph.egraph.explanation.explain import Derivation, Step
 from onnx_egraph.report import Fused, Report
 
 

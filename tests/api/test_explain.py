@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import onnx_egraph
 from onnx_egraph import Limits, saturate_and_extract, verification
 from onnx_egraph.cli import app
-from onnx_egraph.egraph.errors import ModelError, RuleError, UnsoundMerge, VerificationError
-from onnx_egraph.egraph.lang import (
+from onnx_egraph.egraph.engine.lang import (
     Float,
     Sides,
     Tensor,
@@ -28,9 +27,10 @@ from onnx_egraph.egraph.lang import (
     rule,
     supported,
 )
-from onnx_egraph.egraph.rule import Rule, load_egglog
+from onnx_egraph.egraph.engine.rule import Rule, load_egglog
+from onnx_egraph.egraph.errors import ModelError, RuleError, UnsoundMerge, VerificationError
 from onnx_egraph.egraph.targets import Work
-from onnx_egraph.lowering.verify import Mismatch, Verification
+from onnx_egraph.lowering.verify.verify import Mismatch, Verification
 from onnx_egraph.rules import ALL
 from onnx_egraph.rules.norm import rnorm
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_egraph import Limits, Result, saturate_and_extract
-from onnx_egraph.egraph.explain import Derivation
+from onnx_egraph.egraph.explanation.explain import Derivation
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx"
 EXPORTS = Path(__file__).parents[1] / "models" / "exports"

@@ -22,11 +22,11 @@ from onnx_egraph import Limits, Report, Result, cli, optimize, saturate_and_extr
 from onnx_egraph import result as results
 from onnx_egraph.egraph.budget import Budget, LimitReached
 from onnx_egraph.egraph.errors import VerificationError
-from onnx_egraph.egraph.explain import Derivation
-from onnx_egraph.lowering.compare import Mismatch
-from onnx_egraph.lowering.load import load
-from onnx_egraph.lowering.runtime import Runtime
-from onnx_egraph.lowering.verify import Verification, verify
+from onnx_egraph.egraph.explanation.explain import Derivation
+from onnx_egraph.lowering.files.load import load
+from onnx_egraph.lowering.verify.compare import Mismatch
+from onnx_egraph.lowering.verify.runtime import Runtime
+from onnx_egraph.lowering.verify.verify import Verification, verify
 from onnx_egraph.verification import verdict
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from onnx_egraph.egraph.budget import Budget, LimitReached, Limits
+from onnx_egraph.egraph.engine.pace import SLACK, Pace
 from onnx_egraph.egraph.errors import EGraphError
-from onnx_egraph.egraph.pace import SLACK, Pace
 
 
 class Clock:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from onnx_egraph.egraph.engine.lang import Sides, Tensor, call, dim, eq, num, rule, transpose
+from onnx_egraph.egraph.engine.rule import Rule, load_egglog
+from onnx_egraph.egraph.engine.saturate import Engine, Limits
+from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.errors import RuleError, UnsoundMerge
-from onnx_egraph.egraph.evaluate import Inputs
-from onnx_egraph.egraph.explain import Derivation, derive
-from onnx_egraph.egraph.extract import ENode, extract
-from onnx_egraph.egraph.graph import TermGraph
-from onnx_egraph.egraph.lang import Sides, Tensor, call, dim, eq, num, rule, transpose
-from onnx_egraph.egraph.region import Regions
-from onnx_egraph.egraph.rule import Rule, load_egglog
-from onnx_egraph.egraph.saturate import Engine, Limits
+from onnx_egraph.egraph.explanation.evaluation import Inputs
+from onnx_egraph.egraph.explanation.explain import Derivation, derive
+from onnx_egraph.egraph.explanation.region import Regions
+from onnx_egraph.egraph.extraction.extract import ENode, extract
 from onnx_egraph.egraph.targets import target
 from onnx_egraph.rules import ALL
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from onnx_egraph.egraph import extract as extract_module
-from onnx_egraph.egraph import program as program_module
 from onnx_egraph.egraph.errors import ExtractionError
-from onnx_egraph.egraph.extract import ENode, Extraction, extract
-from onnx_egraph.egraph.problem import components, prune
+from onnx_egraph.egraph.extraction import extract as extract_module
+from onnx_egraph.egraph.extraction import milp as program_module
+from onnx_egraph.egraph.extraction.extract import ENode, Extraction, extract
+from onnx_egraph.egraph.extraction.problem import components, prune
 
 Key = tuple[int, int, int]
 

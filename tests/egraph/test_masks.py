@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnx_egraph.egraph.dtypes import BOOL, code
-from onnx_egraph.egraph.graph import TermGraph
-from onnx_egraph.egraph.meaning import IllFormed, apply
-from onnx_egraph.egraph.saturate import Engine
+from onnx_egraph.egraph.engine.saturate import Engine
+from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.terms import OPS
+from onnx_egraph.egraph.terms.dtypes import BOOL, code
+from onnx_egraph.egraph.terms.meaning import IllFormed, apply
 
 LOW = -3e38
 COMPARE = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")

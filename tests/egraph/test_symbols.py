@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_egraph.egraph.saturate import Engine
+from onnx_egraph.egraph.engine.saturate import Engine
 from onnx_egraph.rules import ALL
 
 

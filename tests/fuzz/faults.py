@@ -33,8 +33,8 @@ from onnx import numpy_helper as nh
 import onnx_egraph
 from onnx_egraph import Result, cli, saturate_and_extract
 from onnx_egraph.egraph.errors import OutputError
-from onnx_egraph.lowering import save as saving
-from onnx_egraph.lowering import staging
+from onnx_egraph.lowering.files import save as saving
+from onnx_egraph.lowering.files import staging
 from onnx_egraph.rules import ALL
 
 KINDS = ("inline", "large", "copied", "report", "gone")

@@ -19,9 +19,9 @@ from models import Drawn, Feeds, graphs
 from noise import noisy
 
 from onnx_egraph import EGraphError, saturate_and_extract
-from onnx_egraph.egraph.assumption import FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
-from onnx_egraph.lowering.load import load
-from onnx_egraph.lowering.shapes import infer
+from onnx_egraph.egraph.engine.assumption import FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from onnx_egraph.lowering.files.load import load
+from onnx_egraph.lowering.shapes.inference import infer
 from onnx_egraph.rules import ALL
 
 #: Rounding of a sum of so many products is at most this many units in the last place, as a rule.

@@ -23,7 +23,7 @@ from onnx import TensorProto as T
 from onnx import numpy_helper as nh
 from reduce import Pinned, reduce, told
 
-from onnx_egraph.lowering.feeds import plan_feeds
+from onnx_egraph.lowering.verify.feeds import plan_feeds
 
 EXPORTS = Path(__file__).parents[1] / "models" / "exports"
 ATTEMPTS = 12  # at a change that onnxruntime takes

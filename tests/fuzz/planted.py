@@ -15,7 +15,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_egraph import optimize
-from onnx_egraph.egraph.lang import (
+from onnx_egraph.egraph.engine.lang import (
     Guard,
     Int,
     Ints,
@@ -32,9 +32,12 @@ from onnx_egraph.egraph.lang import (
     rule,
     transpose,
 )
-from onnx_egraph.egraph.rule import Rule
+from onnx_egraph.egraph.engine.rule import Rule
 from onnx_egraph.egraph.terms import Op
-from onnx_egraph.lowering import emit, reader, shape_moves, shapes, wellformed, writer
+from onnx_egraph.lowering import emit, reader, writer
+from onnx_egraph.lowering.model import wellformed
+from onnx_egraph.lowering.shapes.inference import inference as shapes
+from onnx_egraph.lowering.shapes.inference import moves as shape_moves
 from onnx_egraph.rules import ALL
 
 Patch = pytest.MonkeyPatch

@@ -18,7 +18,7 @@ import onnxruntime as ort
 import pytest
 
 from onnx_egraph import EGraphError, optimize, saturate_and_extract
-from onnx_egraph.lowering.shapes import infer
+from onnx_egraph.lowering.shapes.inference import infer
 
 PARTS = 8  # tests per round
 EVERY = 16  # without -m deep, one model in so many

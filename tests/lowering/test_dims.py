@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onnx_egraph.lowering.dims import Dim, Dims
+from onnx_egraph.lowering.shapes.dims import Dim, Dims
 
 WORLDS = [{"a": a, "b": b, "c": c} for a in (0, 1, 2, 7) for b in (0, 1, 3) for c in (1, 2, 12)]
 

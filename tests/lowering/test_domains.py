@@ -17,7 +17,7 @@ from onnx import parser
 
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.errors import ModelError
-from onnx_egraph.lowering.load import load
+from onnx_egraph.lowering.files.load import load
 
 Imports = list[tuple[str, int]]
 #: The answer of each depends on the operator set it is read in.

@@ -12,7 +12,7 @@ from onnx import numpy_helper as nh
 from roundtrip_models import SIZE, info, model, n, norm, optimised
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.lowering.names import Pool
+from onnx_egraph.lowering.model.names import Pool
 
 
 def kinds(graph: onnx.GraphProto) -> list[str]:

@@ -10,8 +10,8 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from onnx_egraph.lowering.einsum import product
-from onnx_egraph.lowering.shapes import infer
+from onnx_egraph.lowering.model.einsum import product
+from onnx_egraph.lowering.shapes.inference import infer
 
 SIZES = {"b": 2, "n": 3, "i": 4, "j": 5, "k": 6, "o": 1}
 

@@ -13,7 +13,7 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.lowering.feeds import make_feeds
+from onnx_egraph.lowering.verify.feeds import make_feeds
 
 Dims = Sequence[str | int | None] | None
 
@@ -159,7 +159,7 @@ def said(model: onnx.ModelProto, **dims: int | list[int]) -> tuple[bool | None, 
 
 
 def test_large_sizes_are_compared_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnx_egraph.lowering import verify
+    from onnx_egraph.lowering.verify.verify import verify
 
     fed: list[tuple[int, ...]] = []
     plain = verify._Asking.refusal

@@ -16,8 +16,8 @@ from onnx import numpy_helper
 from onnx_egraph import EGraphError, saturate_and_extract
 from onnx_egraph.egraph.targets.roofline import Roofline
 from onnx_egraph.egraph.targets.work import NodeCount, Work
-from onnx_egraph.lowering.load import load
-from onnx_egraph.lowering.shapes import infer
+from onnx_egraph.lowering.files.load import load
+from onnx_egraph.lowering.shapes.inference import infer
 
 EXPORTS = sorted((Path(__file__).parents[1] / "models" / "exports").glob("*.onnx"))
 BACKEND = 24  # without -m deep, one node test in so many

@@ -30,12 +30,12 @@ from roundtrip_models import (
 )
 
 from onnx_egraph import saturate_and_extract
+from onnx_egraph.egraph.engine.lang import Sides, Tensor, apply, operator, rule
 from onnx_egraph.egraph.errors import ModelError
-from onnx_egraph.egraph.lang import Sides, Tensor, apply, operator, rule
 from onnx_egraph.egraph.targets import Target
 from onnx_egraph.egraph.targets import target as find_target
-from onnx_egraph.lowering.functions import same_in
-from onnx_egraph.lowering.load import load
+from onnx_egraph.lowering.files.functions import same_in
+from onnx_egraph.lowering.files.load import load
 from onnx_egraph.rules import ALL
 
 OPSETS = [h.make_opsetid("", 18), h.make_opsetid("own", 1), h.make_opsetid("other", 1)]

@@ -13,8 +13,8 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.lowering.feeds import Feed, make_feeds
-from onnx_egraph.lowering.verify import verify
+from onnx_egraph.lowering.verify.feeds import Feed, make_feeds
+from onnx_egraph.lowering.verify.verify import verify
 
 EXPORT = Path(__file__).parents[1] / "models" / "exports" / "qwen3_past_ts_sdpa.onnx"
 

@@ -16,7 +16,7 @@ from onnx import numpy_helper as nh
 from onnx import parser
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.lowering.older import renew
+from onnx_egraph.lowering.files.older import renew
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
 X[0, 0, 0] = [np.inf, -np.inf, 3e38, 0.5]

@@ -31,8 +31,8 @@ from roundtrip_models import (
 )
 
 from onnx_egraph import EGraphError, optimize, saturate_and_extract
-from onnx_egraph.lowering.load import lift_constants, load
-from onnx_egraph.lowering.save import save
+from onnx_egraph.lowering.files.load import lift_constants, load
+from onnx_egraph.lowering.files.save import save
 
 ROOT = Path(__file__).parents[2]
 

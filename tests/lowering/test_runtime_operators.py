@@ -12,12 +12,12 @@ import pytest
 from onnx import ModelProto, parser
 
 from onnx_egraph import saturate_and_extract
+from onnx_egraph.egraph.engine.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule, supported
+from onnx_egraph.egraph.engine.rule import Rule
 from onnx_egraph.egraph.errors import ModelError, VerificationError
-from onnx_egraph.egraph.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule, supported
-from onnx_egraph.egraph.rule import Rule
 from onnx_egraph.egraph.terms import Op
-from onnx_egraph.lowering.runtime import Runtime
-from onnx_egraph.lowering.verify import verify
+from onnx_egraph.lowering.verify.runtime import Runtime
+from onnx_egraph.lowering.verify.verify import verify
 from onnx_egraph.rules import ALL
 
 HEAD = '<ir_version: 10, opset_import: ["" : 20, "my.domain" : 1]>'

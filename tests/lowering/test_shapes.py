@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
-from onnx_egraph.lowering.shapes import Shapes, ValueFacts, infer
+from onnx_egraph.lowering.shapes.inference import Shapes, ValueFacts, infer
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 FAR = 2**63 - 1

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from onnx_egraph.lowering.shapes import ValueFacts, infer
+from onnx_egraph.lowering.shapes.inference import ValueFacts, infer
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
-from onnx_egraph.lowering.dims import Dim
-from onnx_egraph.lowering.shapes import Shapes, infer
+from onnx_egraph.lowering.shapes.dims import Dim
+from onnx_egraph.lowering.shapes.inference import Shapes, infer
 
 
 def model(text: str, **constants: object) -> onnx.ModelProto:

@@ -105,7 +105,7 @@ def test_the_external_file_went_away(tmp_path: Path) -> None:
 
 
 def test_large_weights_in_memory_go_to_a_side_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_egraph.lowering.save._PROTOBUF_LIMIT", 1000)
+    monkeypatch.setattr("onnx_egraph.lowering.files.save._PROTOBUF_LIMIT", 1000)
     many = nh.from_array(np.arange(SIZE * 100, dtype=np.float32).reshape(SIZE, 100), "many")
     given = model([*norm("x", "s"), n("MatMul", "s many", "y")], None, [info("y", "batch", 100)], [*CONSTANTS, many])
     saturate_and_extract(given).save(tmp_path / "out.onnx")

@@ -8,7 +8,7 @@ from onnx import parser
 
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.errors import VerificationError
-from onnx_egraph.lowering.verify import verify
+from onnx_egraph.lowering.verify.verify import verify
 from onnx_egraph.verification import verdict
 
 

@@ -16,8 +16,8 @@ from onnx import helper as h
 from onnx import numpy_helper as nh
 
 from onnx_egraph.egraph.errors import ModelError
-from onnx_egraph.lowering.feeds import Feed, make_feeds
-from onnx_egraph.lowering.verify import Mismatch, verify
+from onnx_egraph.lowering.verify.feeds import Feed, make_feeds
+from onnx_egraph.lowering.verify.verify import Mismatch, verify
 
 Io = tuple[str, int, Sequence[str | int | None] | None]
 Weights = Mapping[str, Any]  # arrays and numpy scalars

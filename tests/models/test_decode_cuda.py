@@ -16,7 +16,7 @@ from onnx import helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from onnx_egraph import saturate_and_extract
-from onnx_egraph.lowering.verify import verify
+from onnx_egraph.lowering.verify.verify import verify
 
 EXPORT = Path(__file__).parent / "exports" / "qwen3_past_ts_sdpa.onnx"
 LAYERS, HEADS, GROUPS, HEAD = 2, 4, 2, 32

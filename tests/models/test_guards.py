@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnx_egraph import Result, saturate_and_extract
-from onnx_egraph.egraph.assumption import SCORES_FINITE
+from onnx_egraph.egraph.engine.assumption import SCORES_FINITE
 from onnx_egraph.egraph.targets import target
 
 HEADS, SIZE = 12, 64  # large enough for an operator to pay

@@ -11,7 +11,7 @@ import pytest
 
 # Fused operators are named where they are declared and where a runtime's kernels and prices are. operators.py holds
 # what shape inference and generated inputs need to know of any operator, fused or not; no fusion comes of it.
-TABLES = {"lowering/operators.py"}
+TABLES = {"lowering/model/operators.py"}
 FUSED = re.compile(
     r"\b("
     r"RotaryEmbedding|GemmaRotaryEmbedding|(MultiHead|GroupQuery|SparseAttention|Packed(MultiHead)?|"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from onnx_egraph.egraph.assumption import SAME_BATCH
-from onnx_egraph.egraph.lang import (
+from onnx_egraph.egraph.engine.assumption import SAME_BATCH
+from onnx_egraph.egraph.engine.lang import (
     Float,
     Int,
     Ints,
@@ -35,7 +35,7 @@ from onnx_egraph.egraph.lang import (
     thin,
     transpose,
 )  # fmt: skip
-from onnx_egraph.egraph.rule import Rule
+from onnx_egraph.egraph.engine.rule import Rule
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onnx_egraph.egraph.rule import Guard, Rule, Sides
-from onnx_egraph.egraph.term import Expr, lift
+from onnx_egraph.egraph.engine.rule import Guard, Rule, Sides
 from onnx_egraph.egraph.terms import FLOAT, INT, INTS, OPS, TENSOR
+from onnx_egraph.egraph.terms.expression import Expr, lift
 
 
 @dataclass(frozen=True)

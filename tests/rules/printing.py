@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_egraph.egraph.dtypes import NAMES, code
-from onnx_egraph.egraph.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
-from onnx_egraph.egraph.meaning import evaluate
-from onnx_egraph.egraph.term import Expr, Tensor
+from onnx_egraph.egraph.engine.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
 from onnx_egraph.egraph.terms import FLOAT, INT, INTS
+from onnx_egraph.egraph.terms.dtypes import NAMES, code
+from onnx_egraph.egraph.terms.expression import Expr, Tensor
+from onnx_egraph.egraph.terms.meaning import evaluate
 from onnx_egraph.lowering.emit import emit
 
 OPSET = 23

@@ -7,9 +7,9 @@ from typing import Any
 import onnx
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph
 
-from onnx_egraph.egraph.meaning import evaluate
-from onnx_egraph.egraph.rule import Sides
+from onnx_egraph.egraph.engine.rule import Sides
 from onnx_egraph.egraph.terms import FUSED, OPS
+from onnx_egraph.egraph.terms.meaning import evaluate
 from onnx_egraph.rules import ALL
 
 from .printing import model

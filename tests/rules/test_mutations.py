@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 
 import pytest
 
+from onnx_egraph.egraph.checking.soundness import Checker
 from onnx_egraph.egraph.errors import RuleError
-from onnx_egraph.egraph.soundness import Checker
 from onnx_egraph.rules import ALL
 
 from .mutants import Mutant, changed_sides, dropped_guards

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from onnx_egraph.egraph.comparison import bind
-from onnx_egraph.egraph.meaning import IllFormed, evaluate
-from onnx_egraph.egraph.rule import Rule
-from onnx_egraph.egraph.sample import Sample, draw
-from onnx_egraph.egraph.saturate import Engine
-from onnx_egraph.egraph.trial import Seeding, _Seed
+from onnx_egraph.egraph.checking.comparison import bind
+from onnx_egraph.egraph.checking.sample import Sample, draw
+from onnx_egraph.egraph.checking.trial import Seeding, _Seed
+from onnx_egraph.egraph.engine.rule import Rule
+from onnx_egraph.egraph.engine.saturate import Engine
+from onnx_egraph.egraph.terms.meaning import IllFormed, evaluate
 from onnx_egraph.rules import ALL
 
 #: Rules whose law also follows from others on every sample, and why they are kept.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from onnx_egraph.egraph.rule import Rule
-from onnx_egraph.egraph.soundness import Checker
+from onnx_egraph.egraph.checking.soundness import Checker
+from onnx_egraph.egraph.checking.trial import Trial
+from onnx_egraph.egraph.engine.rule import Rule
 from onnx_egraph.egraph.terms import FUSED
-from onnx_egraph.egraph.trial import Trial
 from onnx_egraph.rules import ALL
 
 CHECKS: dict[str, Callable[[Checker], list[str]]] = {

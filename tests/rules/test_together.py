@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnx_egraph.egraph.comparison import bind
-from onnx_egraph.egraph.dtypes import NAMES, code
-from onnx_egraph.egraph.graph import TermGraph
-from onnx_egraph.egraph.meaning import IllFormed, evaluate_classes
-from onnx_egraph.egraph.meaning import apply as compute
-from onnx_egraph.egraph.sample import Sample, Spec, draw
-from onnx_egraph.egraph.saturate import Engine, Frozen, Limits
+from onnx_egraph.egraph.checking.comparison import bind
+from onnx_egraph.egraph.checking.sample import Sample, Spec, draw
+from onnx_egraph.egraph.engine.saturate import Engine, Frozen, Limits
+from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.targets import Target
-from onnx_egraph.egraph.term import Expr
 from onnx_egraph.egraph.terms import INTS, LIST, OPS, TENSOR
+from onnx_egraph.egraph.terms.dtypes import NAMES, code
+from onnx_egraph.egraph.terms.expression import Expr
+from onnx_egraph.egraph.terms.meaning import IllFormed, evaluate_classes
+from onnx_egraph.egraph.terms.meaning import apply as compute
 from onnx_egraph.rules import ALL
 
 GRAPHS = 12

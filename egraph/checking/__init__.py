@@ -1,0 +1,1 @@
+"""Whether a rule is true: samples, trials and comparisons."""

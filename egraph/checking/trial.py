@@ -1,0 +1,204 @@
+"""One rule in an e-graph that holds nothing but a sample of it: what fires, is joined and is derived."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..budget import Limits
+from ..engine.rule import Rule, Sides
+from ..engine.saturate import Engine, Saturation
+from ..errors import RuleError
+from ..terms import FLOAT, INT, INTS, LIST, TENSOR
+from ..terms.dtypes import NAMES, code, masking
+from ..terms.expression import Expr
+from ..terms.meaning import IllFormed, evaluate
+from .sample import Drawn
+
+_LIMITS = Limits(iterations=8, tuples=20_000)
+_MARK = 1000  # numbers of values made for subterms; variables are numbered below
+
+
+def ground(e: Expr, env: Mapping[str, Any], numbers: Mapping[str, int]) -> str:
+    """A side of the rule in egglog's language, with values for its variables: tensors become (V number)."""
+    if e.head == "var" and e.sort == TENSOR:
+        return "(Absent)" if env.get(e.args[0], ()) is None else f"(V {numbers[e.args[0]]})"
+    if e.head == "var" and e.sort == LIST:
+        return f"(Cons (V {numbers[e.args[0]]}) (Nil))"
+    if e.sort == INTS:
+        values = e.value(env) if e.head != "vec-empty" else ()
+        return f"(vec-of {' '.join(map(str, values))})" if values else "(vec-empty)"
+    if e.sort in (INT, FLOAT):
+        value = e.value(env)
+        return repr(float(value)) if e.sort == FLOAT else str(int(value))
+    return f"({' '.join([e.head, *(ground(a, env, numbers) for a in e.args)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Seeding:
+    """What the e-graph is told of a sample."""
+
+    left: bool = True  # the left side itself, with the facts of its subterms, as the reader states them
+    right: bool = False  # the right side, without facts
+    without: frozenset[str] = frozenset()  # kinds of facts left out
+    sources: bool = True  # symbols can be taken from a graph input
+
+
+class Trial:
+    """An e-graph with one rule, or none if `inert`. Each run starts from nothing else.
+
+    Raises RuleError if egglog refuses the rule's text, for instance because a variable is bound by nothing.
+    """
+
+    def __init__(self, rule: Rule, *, inert: bool = False) -> None:
+        self.rule = rule
+        printed = replace(rule, sides=(), egglog="; no rule", declares=tuple(rule.terms())) if inert else rule
+        try:
+            self.engine = Engine([printed])
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # egglog reports some errors as panics, which are no Exception
+            raise RuleError(f"rule {rule.name}: egglog refuses it: {str(error).splitlines()[0]}") from None
+        texts = " ".join(g.text for s in rule.sides for g in s.when)
+        self.targets = sorted(set(re.findall(r'\(supported "(\w+)"', texts)))
+
+    def run(self, sides: Sides, drawn: Drawn, other: Drawn, env: Mapping[str, Any], how: Seeding) -> Fired:
+        """Saturate with the left side of `sides` seeded; where `other` has another size, the size is a
+        symbol.
+
+        Raises UnsoundMerge when two facts contradict each other.
+        """
+        self.engine.run("(push)")
+        try:
+            seed = _Seed(drawn, other, env, how)
+            self.engine.run("\n".join([*self._legal(how), *seed.commands(sides)]))
+            saturation = self.engine.saturate(_LIMITS)
+            return self._read(sides, seed, saturation)
+        finally:
+            self.engine.run("(pop)")
+
+    def _legal(self, how: Seeding) -> list[str]:
+        return [f'(supported "{op}" {c})' for op in self.targets for c in NAMES if "supported" not in how.without]
+
+    def _read(self, sides: Sides, seed: _Seed, saturation: Saturation) -> Fired:
+        name = self.rule.name
+        readings = tuple(
+            i for i in range(len(self.rule.sides))
+            if saturation.matches.get(f"{name}#{i}" if len(self.rule.sides) > 1 else name)
+        )  # fmt: skip
+        joined = bool(readings) and self._joined(sides, seed)
+        facts = {}
+        if seed.how.right:
+            terms = [t for side in (sides.lhs, sides.rhs) for t in _subterms(side)]
+            marks = [f"(union (V {_MARK + i}) {seed.text(t)})" for i, t in enumerate(terms)]
+            self.engine.run("\n".join(marks))
+            self.engine.run("(run-schedule (saturate (run facts)))")
+            frozen = self.engine.freeze()
+            for i, t in enumerate(terms):
+                c = frozen.values[_MARK + i]
+                facts[t.key()] = (t, frozen.dtype.get(c), frozen.rank.get(c), frozen.shape(c))
+        return Fired(readings, joined, saturation, tuple(facts.values()))
+
+    def _joined(self, sides: Sides, seed: _Seed) -> bool:
+        try:
+            self.engine.run(f"(check (= {seed.text(sides.lhs)} {seed.text(sides.rhs)}))")
+        except (self.engine._b.EggSmolError, KeyError, IndexError):
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What an e-graph did: readings that matched, whether both sides are joined, the facts of each term."""
+
+    readings: tuple[int, ...]
+    joined: bool
+    saturation: Saturation
+    facts: tuple[tuple[Expr, int | None, int | None, tuple[int | str | None, ...] | None], ...]
+
+
+class _Seed:
+    """Commands that state a sample: values, their facts, and the side that is loaded."""
+
+    def __init__(self, drawn: Drawn, other: Drawn, env: Mapping[str, Any], how: Seeding) -> None:
+        self.drawn, self.other, self.env, self.how = drawn, other, env, how
+        self.numbers = {n: i for i, n in enumerate(drawn.specs)}
+        self.symbols: dict[tuple[int, int], int] = {}
+
+    def text(self, e: Expr) -> str:
+        return ground(e, self.env, self.numbers)
+
+    def size(self, a: int, b: int) -> str:
+        if a == b:
+            return f"(DNum {a})"
+        return f"(DSym {self.symbols.setdefault((a, b), len(self.symbols))})"
+
+    def commands(self, sides: Sides) -> list[str]:
+        lines: list[str] = []
+        for name, number in self.numbers.items():
+            lines += self._variable(name, f"(V {number})")
+        twin = {**self.env, **self.other.env}
+        if self.how.left:
+            lines.append(f"(union (V {_MARK - 1}) {self.text(sides.lhs)})")
+            for t in _subterms(sides.lhs):
+                try:
+                    value, second = evaluate(t, self.env), evaluate(t, twin)
+                except (IllFormed, KeyError):
+                    continue
+                lines += self._shape(self.text(t), value, second) if value is not None else []
+        if self.how.right:
+            lines += [f"(union (V {_MARK - 2 - i}) {self.text(s)})" for i, s in enumerate((sides.lhs, sides.rhs))]
+        wanted = tuple(f"({kind} " for kind in self.how.without)
+        kept = [
+            x for x in lines if not wanted or not any(w in x for w in wanted) or x.startswith(f"(union (V {_MARK - 1})")
+        ]
+        return [x for x in kept if self.how.sources or not x.startswith("(source")]
+
+    def _variable(self, name: str, v: str) -> list[str]:
+        spec, value, second = self.drawn.specs[name], self.drawn.env[name], self.other.env[name]
+        if value is None:
+            return []
+        if isinstance(value, list):
+            value, second = value[0], second[0]
+        lines = self._shape(v, value, second)
+        for i, (a, b) in enumerate(zip(value.shape, second.shape, strict=True)):
+            if a != b:
+                lines.append(f"(source {self.size(a, b)} {v} {i - value.ndim})")
+        if not spec.constant:
+            return lines
+        lines.append(f"(const {v})")
+        flat, twin = value.reshape(-1), second.reshape(-1)
+        if value.dtype.kind == "f" and value.size == 1 and np.isfinite(flat[0]):
+            lines.append(f"(set (fval {v}) {float(flat[0])!r})")
+        if value.dtype.kind == "i" and value.ndim <= 1:
+            lines.append(f"(set (len {v}) {value.size})")
+            lines += [
+                f"(union (elem {v} {i}) {self.size(int(a), int(b))})"
+                for i, (a, b) in enumerate(zip(flat, twin, strict=True))
+            ]
+        if spec.kind == "ids=" and value.size > 1:
+            step = int(flat[1] - flat[0])
+            if flat[0] >= 0 and step > 0 and (np.diff(flat) == step).all():
+                lines.append(f"(irange {v} {int(flat[0])} {int(flat[-1]) + 1} {step})")
+        if value.dtype.kind == "f" and value.size == 1 and flat[0] <= masking(value.dtype.itemsize):
+            lines.append(f"(lowest {v})")
+        if spec.kind == "causal":
+            lines.append(f"(visible {v})")
+        if spec.kind.startswith("doubled"):
+            lines.append(f"(doubled {v} {spec.kind[-1]})")
+        return lines
+
+    def _shape(self, v: str, value: np.ndarray, second: np.ndarray) -> list[str]:
+        lines = [f"(set (dtype {v}) {code(value)})", f"(set (rank {v}) {value.ndim})"]
+        pairs = enumerate(zip(value.shape, second.shape, strict=True))
+        return lines + [f"(union (dim {v} {i - value.ndim}) {self.size(a, b)})" for i, (a, b) in pairs]
+
+
+def _subterms(e: Expr) -> list[Expr]:
+    """Tensor-valued constructors, children first, each once."""
+    found = {t.key(): t for t in e.subterms() if t.sort == TENSOR and t.op is not None}
+    return list(found.values())

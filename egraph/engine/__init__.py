@@ -1,0 +1,1 @@
+"""The e-graph: rules, facts, and saturation in egglog."""

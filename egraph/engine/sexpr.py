@@ -1,0 +1,128 @@
+"""Rules written as plain egglog text: parsed, given a place for the ruleset and for a mark, and printed
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import TypeAlias
+
+from ..errors import RuleError
+
+Form: TypeAlias = "str | list[Form]"
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^\s()"]+')
+_RULESET, _MARK = "{ruleset}", "{mark}"
+
+
+def parse(text: str) -> list[Form]:
+    """The top-level forms; comments are dropped. Raises RuleError for unbalanced parentheses."""
+    stack: list[list[Form]] = [[]]
+    for line in text.splitlines():
+        for token in _TOKEN.findall(line.split(";")[0]):
+            if token == "(":
+                stack.append([])
+            elif token == ")" and len(stack) > 1:
+                done = stack.pop()
+                stack[-1].append(done)
+            elif token == ")":
+                raise RuleError("unbalanced parentheses in egglog rule text")
+            else:
+                stack[-1].append(token)
+    if len(stack) != 1:
+        raise RuleError("unbalanced parentheses in egglog rule text")
+    return stack[0]
+
+
+def show(form: Form) -> str:
+    return form if isinstance(form, str) else f"({' '.join(map(show, form))})"
+
+
+def compile_text(text: str, name: str) -> str:
+    """One line per form. `rewrite`s become rules that also say where they matched; see `placed`."""
+    forms = [rule for form in parse(text) for rule in _rules(form)]
+    several = sum(isinstance(f, list) and _open(f) for f in forms) > 1
+    lines, number = [], 0
+    for form in forms:
+        if isinstance(form, list) and _open(form):
+            title = f"{name}#{number}" if several else name
+            named = [] if ":name" in form else [":name", f'"{title}"']
+            lines.append(show([*form, *named, ":ruleset", _RULESET]))
+            number += 1
+        else:
+            lines.append(show(form))
+    return "\n".join(lines)
+
+
+def placed(program: str, ruleset: str, mark: str) -> str:
+    """The program for a ruleset. `mark` is an action for each match, on `$root`."""
+    lines = []
+    for line in program.splitlines():
+        line = line.replace(_RULESET, ruleset)
+        root = _root(line) if _MARK in line else ""
+        lines.append(line.replace(_MARK, mark.replace("$root", root)))
+    return "\n".join(lines)
+
+
+def heads(program: str, known: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The known constructors in the facts of the rules, and those in their actions."""
+    facts: set[str] = set()
+    actions: set[str] = set()
+    for form in parse(program):
+        if isinstance(form, list) and form[:1] == ["rule"] and len(form) > 2:
+            facts.update(h for h in _symbols(form[1]) if h in known)
+            actions.update(h for h in _symbols(form[2]) if h in known)
+    return frozenset(facts), frozenset(actions)
+
+
+def _open(form: list[Form]) -> bool:
+    """The form is a rule that names no ruleset."""
+    return form[:1] == ["rule"] and ":ruleset" not in form
+
+
+def _rules(form: Form) -> Iterator[Form]:
+    """A form with its rewrites as rules."""
+    if not isinstance(form, list) or not form or form[0] not in ("rule", "rewrite", "birewrite"):
+        yield form
+        return
+    if len(form) < 3:
+        raise RuleError(f"egglog form {show(form)} has too few parts")
+    if ":ruleset" in form:
+        yield form
+        return
+    if form[0] == "rule":
+        facts, actions, *options = form[1:]
+        if not isinstance(actions, list):
+            raise RuleError(f"egglog form {show(form)} has no list of actions")
+        union = next((a for a in actions if isinstance(a, list) and a[:1] == ["union"]), None)
+        yield ["rule", facts, [*actions, *([_MARK] if union else [])], *options]
+        return
+    left, right, *options = form[1:]
+    when: Form = []
+    if ":when" in options:
+        at = options.index(":when")
+        when = options[at + 1] if at + 1 < len(options) else "missing"
+        options = options[:at] + options[at + 2 :]
+    if options or not isinstance(when, list):
+        raise RuleError(f"egglog form {show(form)}: of the options of a rewrite, only :when (facts) is understood here")
+    for a, b in ((left, right), (right, left)) if form[0] == "birewrite" else ((left, right),):
+        yield ["rule", [["=", "_root", a], *when], [["union", "_root", b], _MARK]]
+
+
+def _root(line: str) -> str:
+    """The first operand of the first union among a rule's actions."""
+    (form,) = parse(line)
+    assert isinstance(form, list)
+    actions = form[2]
+    assert isinstance(actions, list)
+    return show(next(a for a in actions if isinstance(a, list) and a[:1] == ["union"])[1])
+
+
+def _symbols(form: Form) -> Iterator[str]:
+    """Every symbol in head position."""
+    if isinstance(form, list) and form:
+        if isinstance(form[0], str):
+            yield form[0]
+        for part in form:
+            yield from _symbols(part)

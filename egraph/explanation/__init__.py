@@ -1,0 +1,1 @@
+"""Explanations: why a node was fused, and why one was not."""

@@ -1,0 +1,222 @@
+"""The terms of a small e-graph on random inputs: every e-node of a class must have the class's value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.saturate import Frozen, Row
+from ..engine.term_graph import TermGraph
+from ..terms import CLASSES, DIM, INTS, LEAVES, TENSOR, Op, names
+from ..terms.dtypes import NAMES, eps
+
+Array = npt.NDArray[Any]
+_GIVEN = names("stored", "number")
+_SYMBOLS = (2, 3, 5, 4, 7, 6)
+
+
+def _none(payload: int) -> Array | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Where numbers come from: `size` of a symbolic dimension, and the elements of a constant by its payload.
+
+    The default gives each symbol one of a few small sizes, which is right only for symbols that are
+    independent.
+    """
+
+    size: Callable[[str], int] | None = None
+    constant: Callable[[int], Array | None] = _none
+    seed: int = 0
+
+
+class Evaluation:
+    """Values of the terms of a graph, and the comparison of all that an e-graph holds equal."""
+
+    def __init__(self, graph: TermGraph, extra: Mapping[str, Op], inputs: Inputs) -> None:
+        self.graph, self.ops, self.inputs = graph, {**graph.ops, **extra}, inputs
+        self._random = np.random.default_rng(inputs.seed)
+        self._symbols = {k: name for name, k in graph.symbols.items()}
+        self._facts: dict[int, dict[str, list[tuple[Any, ...]]]] = {}
+        for fact, stated in graph.facts.items():
+            for term, *rest in stated:
+                self._facts.setdefault(term, {}).setdefault(fact, []).append(tuple(rest))
+        self._sizes: dict[int, int] = {}
+        self._sums: dict[int, tuple[tuple[int, ...], int]] = {}  # symbol -> symbols and a number, which add up to it
+        for d, *terms in graph.facts.get("dimsum", ()):
+            self._sums[d] = (tuple(terms), 0)
+        for d, term, number in graph.facts.get("dimplus", ()):
+            self._sums.setdefault(d, ((term,), number))
+        self._vectors = {k: v for v, k in graph.vectors.items()}
+        self.values: dict[int, Any] = {}
+        self._leaves: dict[int, Array | None] = {}
+        spelled: dict[int, list[tuple[str, tuple[Any, ...]]]] = {}
+        for name, rows in graph.rows.items():
+            for term, *args in rows:
+                spelled.setdefault(term, []).append((name, tuple(args)))
+        for term in sorted(spelled, key=lambda t: (not _known(spelled[t]), t)):  # operands have lower numbers
+            for name, operands in sorted(spelled[term], key=lambda t: t[0] == "Input"):
+                if self.values.get(term) is None:
+                    self.values[term] = self._original(term, name, operands)
+                if name == "Input" and self.values[term] is not None:
+                    self._leaves.setdefault(operands[0], self.values[term])
+
+    def _original(self, term: int, name: str, args: Sequence[Any]) -> Any:
+        if name == "Const":
+            return self._constant(term, args[0])
+        if name == "Input":
+            if args[0] not in self._leaves:  # equal leaves share their payload
+                self._leaves[args[0]] = self._leaf(term)
+            return self._leaves[args[0]]
+        op = self.ops[name]
+        values: list[Any] = []
+        for a, sort in zip(args, op.sorts, strict=True):
+            v: Any = self.values.get(a) if sort in CLASSES else self._vectors[a] if sort == INTS else a
+            if v is None:
+                return None
+            values.append(float(v) if sort == "f64" else v)
+        return self._apply(op, values)
+
+    def _apply(self, op: Op, values: Sequence[Any]) -> Any:
+        """A term's numpy meaning; None if it has none or the drawn shapes do not fit."""
+        if op.numpy is None:
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                return op.numpy(*values)
+        except (ValueError, IndexError, TypeError):
+            return None
+
+    def _size(self, symbol: int) -> int:
+        """The size of a symbol: what the graph says it is the sum of, or else as given."""
+        if symbol not in self._sizes:
+            given = self.inputs.size
+            name = self._symbols[symbol]
+            self._sizes[symbol] = given(name) if given is not None else _SYMBOLS[symbol % len(_SYMBOLS)]
+            parts, more = self._sums.get(symbol, ((), 0))
+            if parts:  # a sum that leads back to its symbol meets the size given
+                self._sizes[symbol] = sum(self._size(part) for part in parts) + more
+        return self._sizes[symbol]
+
+    def _dims(self, facts: Mapping[str, list[tuple[Any, ...]]], fact: str, count: int, first: int) -> list[int] | None:
+        known = {i: d for i, d in facts.get(f"{fact}-num", ())}
+        known |= {i: self._size(s) for i, s in facts.get(f"{fact}-sym", ())}
+        return [known[first + i] for i in range(count)] if all(first + i in known for i in range(count)) else None
+
+    def _constant(self, term: int, payload: int) -> Array | None:
+        array = self.inputs.constant(payload)
+        return self._leaf(term) if array is None else array
+
+    def _leaf(self, term: int) -> Array | None:
+        """Random numbers of the term's type and shape: normal, 0 or 1, True or False; its elements where
+        known, and such as the facts of masks allow.
+        """
+        facts = self._facts.get(term, {})
+        if "rank" not in facts or "dtype" not in facts:
+            return None
+        rank, dtype = facts["rank"][0][0], NAMES.get(facts["dtype"][0][0], "string")
+        dims = self._dims(facts, "dim", rank, -rank)
+        if dims is None or dtype in ("string", "bfloat16"):
+            return None
+        if "len" in facts:
+            elements = self._dims(facts, "elem", facts["len"][0][0], 0)
+            if elements is not None:
+                return np.asarray(elements, dtype).reshape(dims)
+        if "fval" in facts:
+            return np.full(dims, float(facts["fval"][0][0]), dtype)
+        if np.dtype(dtype).kind in "iub":
+            return _allowed(self._random.integers(0, 2, dims).astype(dtype), facts)
+        return _allowed(self._random.standard_normal(dims).astype(dtype), facts)
+
+    def check(self, frozen: Frozen, tolerance: float) -> tuple[int, float, Row | None]:
+        """(e-nodes compared, largest relative difference, an e-node that differs from its class or None).
+
+        `tolerance` 0 asks for equal bits; 1 allows what reassociation may do to a sum over the longest axis.
+        """
+        values: dict[int, Any] = {}
+        for term in sorted(self.values):
+            if self.values[term] is not None and term in frozen.values:
+                values.setdefault(frozen.values[term], self.values[term])
+        waiting = sorted((r for r in frozen.rows if r.op not in LEAVES and r.op != "DimT"), key=_order)
+        compared, worst = 0, 0.0
+        progress = True
+        while progress:
+            progress, later = False, list[Row]()
+            for row in waiting:
+                got = self._value(row, values)
+                if got is None:
+                    later.append(row)
+                    continue
+                progress = True
+                if row.cls not in values:
+                    values[row.cls] = got
+                    continue
+                if self.ops[row.op].out != TENSOR:
+                    continue
+                compared += 1
+                error, same = _difference(values[row.cls], got, tolerance)
+                worst = max(worst, error)
+                if not same:
+                    return compared, worst, row
+            waiting = later
+        return compared, worst, None
+
+    def _value(self, row: Row, values: Mapping[int, Any]) -> Any:
+        children, attrs, operands = iter(row.children), iter(row.attrs), list[Any]()
+        for sort in self.ops[row.op].sorts:
+            if sort == DIM:
+                return None
+            v: Any = values.get(next(children)) if sort in CLASSES else next(attrs)
+            if v is None:
+                return None
+            operands.append(v)
+        return self._apply(self.ops[row.op], operands)
+
+
+def _allowed(array: Array, facts: Collection[str]) -> Array:
+    """Random numbers as those facts say that the elements are."""
+    if "lowest" in facts:
+        return np.full_like(array, -np.inf)
+    if "always" in facts or (array.dtype == bool and array.ndim and array.shape[-1] == 1 and "rows" in facts):
+        return np.ones_like(array)
+    if "positive" in facts:
+        array = np.abs(array)
+    if array.ndim and array.shape[-1] and "zeros" in facts:
+        array[..., 0] = 0
+    if array.ndim and array.shape[-1] > 1 and array.dtype == bool:  # a mask that hides a whole row is a case of its own
+        array[..., 1] = ~array[..., 0]
+    return array
+
+
+def _known(rows: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
+    """A leaf whose value is given: it decides for the leaves that are equal to it."""
+    return len(rows) > 1 and any(name in _GIVEN for name, _ in rows)
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    return (row.op, row.children, row.attrs)
+
+
+def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:
+    """(largest difference relative to the largest element, whether it is within the tolerance)."""
+    a, b = np.asarray(want), np.asarray(got)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return float("inf"), False
+    if a.dtype.kind not in "fc" or not a.size:
+        return 0.0, bool(np.array_equal(a, b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    scale = float(np.max(np.abs(a), initial=0.0, where=finite))
+    with np.errstate(invalid="ignore"):  # of infinities, which are compared apart
+        apart = float(np.max(np.abs(a.astype(np.float64) - b), initial=0.0, where=finite))
+    alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=True))
+    bound = tolerance * 8 * eps(str(a.dtype)) * max(a.shape, default=1) ** 0.5 * scale
+    return (apart / scale if scale else apart), alike and apart <= bound
+
+
+__all__ = ["Evaluation", "Inputs"]

@@ -1,0 +1,188 @@
+"""Where a rule's left side matches in a frozen e-graph, in Python: for showing a rewrite, not for running
+it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..engine.rule import Rule, Sides
+from ..engine.saturate import Row
+from ..terms import CLASSES
+from ..terms.expression import Expr
+from .notation import Notation
+
+Env = dict[str, Any]  # tensor, list and node variables: classes; others: numbers and tuples
+
+_LIMIT = 200
+
+
+def instance(rule: Rule, number: int, why: Mapping[int, set[int]], notation: Notation) -> tuple[str, str] | None:
+    """(left, right) of the smallest match whose right side is a member of the same class; None if there is
+    none.
+    """
+    found: list[tuple[bool, int, str, str]] = []
+    for cls in sorted(c for c, by in why.items() if number in by):
+        for s in rule.sides:
+            for k, matched in enumerate(_match(s.lhs, cls, {}, notation)):
+                if k == _LIMIT:
+                    break
+                env = _bound(s, matched, notation)
+                if env is None:
+                    continue
+                made = _class(s.rhs, env, notation)
+                left, right = show(s.lhs, env, notation), show(s.rhs, env, notation)
+                if made in (cls, None) and left != right:
+                    found.append((made is None, len(left), left, right))
+    return min(found)[2:] if found else None
+
+
+def _match(e: Expr, cls: int, env: Env, notation: Notation) -> Iterator[Env]:
+    if e.head == "var":
+        name = str(e.args[0])
+        if env.get(name, cls) == cls:
+            yield {**env, name: cls}
+        return
+    for row in notation.rows.get(cls, ()):
+        if row.op == e.head:
+            orders = [row.children]
+            if e.op is not None and e.op.commutative and row.children[0] != row.children[1]:
+                orders.append(row.children[::-1])
+            for children in orders:
+                yield from _operands(e, 0, iter_values(e, row, children), env, notation)
+
+
+def iter_values(e: Expr, row: Row, children: tuple[int, ...]) -> list[Any]:
+    """The operands of a row in the order of the term's signature."""
+    assert e.op is not None
+    inner, attrs = iter(children), iter(row.attrs)
+    return [next(inner) if s in CLASSES else None if s == "Dim" else next(attrs) for s in e.op.sorts]
+
+
+def _value(e: Expr, env: Env) -> Any:
+    """An attribute of a pattern as a number or tuple; None if a guard has yet to bind it, or it is a
+    dimension.
+    """
+    if e.head in ("dim", "elem") or not e.variables() <= env.keys():
+        return None
+    if any(isinstance(a, Expr) and a.head in ("dim", "elem") for a in e.args):
+        return None
+    try:
+        return e.value(env)
+    except (IndexError, ZeroDivisionError):  # of another match: a shorter permutation, say
+        return None
+
+
+def _operands(e: Expr, i: int, values: list[Any], env: Env, notation: Notation) -> Iterator[Env]:
+    if i == len(values):
+        yield env
+        return
+    a, value = e.args[i], values[i]
+    if a.sort in CLASSES:
+        for bound in _match(a, value, env, notation):
+            yield from _operands(e, i + 1, values, bound, notation)
+        return
+    if a.head == "var":
+        if env.get(a.args[0], value) == value:
+            yield from _operands(e, i + 1, values, {**env, a.args[0]: value}, notation)
+        return
+    known = _value(a, env)
+    if known is not None and known != value:
+        return
+    yield from _operands(e, i + 1, values, env, notation)
+
+
+def _class(e: Expr, env: Env, notation: Notation) -> int | None:
+    """The class of an instantiated term; None if it cannot be told."""
+    if e.head == "var":
+        return env.get(str(e.args[0]))
+    assert e.op is not None
+    children: list[int] = []
+    attrs: list[Any] = []
+    for a in e.args:
+        if a.sort in CLASSES:
+            c = _class(a, env, notation)
+            if c is None:
+                return None
+            children.append(c)
+        else:
+            attrs.append(_value(a, env))
+            if attrs[-1] is None:
+                return None
+    return notation.lookup.get((e.head, tuple(children), tuple(attrs)))
+
+
+_FACT = re.compile(r"\(= \((fval|rank|dtype) (\w+)\) ([^()\s]+)\)|\(= \((dim) (\w+) (-\d+)\) \(DNum ([^()\s]+)\)\)")
+
+
+def _bound(s: Sides, env: Env, notation: Notation) -> Env | None:
+    """The match with the numbers its guards bind; None if a guard on the facts of a variable contradicts
+    it.
+    """
+    env = dict(env)
+    for g in s.when:
+        for found in _FACT.finditer(g.text):
+            fact, x, name = found[1] or found[4], found[2] or found[5], found[3] or found[7]
+            cls = env.get(x)
+            known: Any = None
+            if fact == "dim":
+                shape = notation.frozen.shape(cls) if cls is not None else None
+                at = int(found[6])
+                known = shape[at] if shape is not None and -len(shape) <= at else None
+            elif cls is not None:
+                known = {
+                    "fval": notation.frozen.number,
+                    "rank": notation.frozen.rank,
+                    "dtype": notation.frozen.dtype,
+                }[fact].get(cls)
+            if known is None:
+                if cls is not None and fact != "dim":
+                    return None
+                continue
+            wanted = env.get(name) if name in s.lhs.variables() or name in g.uses else float(name)
+            if wanted is None:
+                env[name] = known
+            elif isinstance(known, int | float) and float(wanted) != float(known):
+                return None
+    return env
+
+
+def show(e: Expr, env: Env, notation: Notation, binds: int = 0) -> str:
+    """A pattern with its variables replaced by what they matched."""
+    if e.head == "var":
+        name = str(e.args[0])
+        if e.sort in CLASSES:
+            return notation.within(env[name], binds) if name in env else name
+        value = env.get(name, name)
+        return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
+    if e.head == "lit":
+        return f"{e.args[0]:g}" if isinstance(e.args[0], float) else str(e.args[0])
+    if e.op is None:
+        return _number(e, env, notation)
+    if e.head in ("Ints", "Int0"):
+        return show(e.args[0], env, notation)
+    return notation.compose(e.head, e.args, lambda a, strength: show(a, env, notation, strength), binds,
+                            lambda a: _items(a, env, notation))  # fmt: skip
+
+
+def _items(e: Expr, env: Env, notation: Notation) -> list[str]:
+    if e.head == "Cons":
+        return [show(e.args[0], env, notation), *_items(e.args[1], env, notation)]
+    return [] if e.head == "Nil" else notation.items(env[str(e.args[0])]) if str(e.args[0]) in env else [".."]
+
+
+def _number(e: Expr, env: Env, notation: Notation) -> str:
+    """Arithmetic on attributes, and dimensions."""
+    value = _value(e, env)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int | tuple):
+        return str(list(value) if isinstance(value, tuple) else value)
+    texts = [show(a, env, notation) for a in e.args]
+    if e.head == "DNum":
+        return texts[0]
+    if e.head in ("vec-of", "vec-empty"):
+        return f"[{', '.join(texts)}]"
+    return f"{texts[0]}{e.head}{texts[1]}" if e.head in "+-*/%" else f"{e.head}({', '.join(texts)})"

@@ -1,0 +1,317 @@
+"""Near misses: rules of the fusion stages that would match if one guard were dropped, and where a pattern
+stopped.
+
+Asked for on demand: the rules run once more over a saturated e-graph, each without one of its guards, and
+only record what they match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..budget import Budget, Limits
+from ..engine.rule import Guard, Rule, Sides, flatten, named
+from ..engine.saturate import Engine, Frozen
+from ..terms import FLOAT, INT, LAYOUT, OPS, TENSOR, Op
+from ..terms.dtypes import NAMES
+
+#: Stages whose rules make fused operators.
+FUSING = ("fuse", "target")
+#: Markers that many graphs hold without any fused operator in sight.
+_COMMON = frozenset(op.name for op in OPS.values() if op.common)
+#: Terms between a marker and what is fused from it, at most.
+_LAYOUTS = 3
+_DOING = "looking for near misses"
+_NONE = Op("", (), None)
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_OPERATOR = re.compile(r'\(supported "(\w+)"')
+_RELATIONS = frozenset({"const", "doubled", "irange", "source", "sized", "supported"})
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Rule `rule` matches at class `cls` but for one guard. `needs` is the guard, `found` the facts it was
+    tried on.
+    """
+
+    cls: int
+    rule: str
+    law: str
+    makes: str
+    needs: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.rule} ({self.law}) needs {self.needs}: {self.found}"
+
+
+def near_misses(
+    engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True,
+    budget: Budget | None = None,
+) -> list[Miss]:  # fmt: skip
+    """What almost matched at the classes `live`, one miss per class and rule, in a fixed order.
+
+    At the classes `inner` something is fused already: there only rules that would take in several stages count,
+    and such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of
+    `engine` before this call, which adds relations to it but no terms and no equalities. Without `complete` the
+    e-graph is one whose saturation was stopped, and a rule may not have run where all its guards hold.
+    Raises LimitReached when the `budget` has no time left.
+    """
+    budget = budget or Budget(Limits())
+    engine.run("(ruleset nearmiss)")
+    present = {r.op for r in frozen.rows}
+    known = {op for op, _ in engine.target.legal} if engine.target is not None else None
+    tried: dict[str, _Try] = {}
+    whole: dict[str, int] = {}
+    for number, rule in enumerate(engine.rules):
+        budget.check(_DOING)
+        for s, sides in enumerate(rule.sides):
+            terms = {t.op for t in sides.lhs.subterms() if t.op is not None}
+            if not _makes_progress(rule, sides) or not present.issuperset(op.name for op in terms):
+                continue
+            asked = [g for g, guard in enumerate(sides.when) if _OPERATOR.match(guard.text)]
+            if known is not None and any(_operator(sides.when[g]) not in known for g in asked):
+                continue  # the target has no such operator for any type
+            wide = rule.stage == "target" and len({op.name for op in terms if op.marker}) > 1
+            wanted = [[g] for g in range(len(sides.when))]
+            wanted += [[g, a] for a in asked for g in range(len(sides.when)) if wide and g != a]
+            for n, dropped in enumerate(wanted):
+                relation = f"miss-{number}-{s}-{n}"
+                declared = _declare(engine, relation, rule, sides, dropped)
+                if declared is not None:
+                    tried[relation] = _Try(number, sides, [sides.when[g] for g in dropped], *declared, wide)
+            if not complete:
+                relation = f"full-{number}-{s}"
+                if _declare(engine, relation, rule, sides, []) is not None:
+                    whole[relation] = number
+    budget.check(_DOING)
+    engine.run("(run nearmiss 1)")
+    budget.check(_DOING)
+    functions = engine.egraph.freeze().functions
+    matched = {(frozen.class_of(row.inputs[0]), number) for r, number in whole.items() for row in functions[r].rows}
+    made = [_products(rule) for rule in engine.rules]
+    fired = {c: {m for k in by for m in made[k]} for c, by in frozen.why.items()}
+    found: dict[tuple[int, int], Miss] = {}
+    for relation in sorted(tried, key=lambda r: (not tried[r].alone, len(tried[r].guards))):
+        t = tried[relation]
+        rule = engine.rules[t.number]
+        runs = [_operator(g) for g in t.sides.when if _operator(g)]
+        makes = runs[0] if runs else t.sides.rhs.op.name if t.sides.rhs.op is not None else ""
+        for row in sorted((_read(engine, frozen, t.columns, r) for r in functions[relation].rows), key=repr):
+            cls, values = row
+            key = (cls, t.number)
+            if key in found or key in matched or makes in fired.get(cls, ()):
+                continue
+            if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
+                needs = " and ".join(_called(g.says) for g in t.guards)
+                said = _found(frozen, t.columns, values)
+                found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
+    return [found[key] for key in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A law without some guards; `alone` if nothing else had to go, `wide` if it takes in several stages."""
+
+    number: int
+    sides: Sides
+    guards: list[Guard]
+    columns: list[tuple[str, str]]
+    alone: bool
+    wide: bool
+
+
+def _declare(
+    engine: Engine, relation: str, rule: Rule, sides: Sides, dropped: Sequence[int]
+) -> tuple[list[tuple[str, str]], bool] | None:
+    """Have a relation record where a law matches without some guards; (its columns, did nothing else go)."""
+    text = _without(sides, dropped, rule.variables)
+    if text is None:
+        return None
+    facts, root, columns, alone = text
+    sorts = " ".join(["T", *(sort for _, sort in columns)])
+    names = " ".join([root, *(name for name, _ in columns)])
+    engine.run(f"(relation {relation} ({sorts}))")
+    engine.run(f"(rule ({facts}) (({relation} {names})) :ruleset nearmiss)")
+    return columns, alone
+
+
+def _products(rule: Rule) -> frozenset[str]:
+    """What a rule makes: operators of the target, or else the outermost terms."""
+    return rule.asks() or rule.roots()[1]
+
+
+def _operator(guard: Guard) -> str:
+    found = _OPERATOR.match(guard.text)
+    return found[1] if found else ""
+
+
+def _makes_progress(rule: Rule, sides: Sides) -> bool:
+    """The law makes a fused operator or a marker on the way to one."""
+    made = sides.rhs.op
+    if made is None or made.name in _COMMON:
+        return False
+    return rule.stage in FUSING or (rule.stage == "marker" and made.marker)
+
+
+def _without(
+    s: Sides, dropped: Sequence[int], sorts: Mapping[str, str]
+) -> tuple[str, str, list[tuple[str, str]], bool] | None:
+    """(the facts of a law without some guards, its root, the variables those used, are they the only ones to
+    go).
+
+    Guards and arithmetic that need a variable which only a dropped guard binds go as well. None if the left
+    side is a bare variable, which would match everything.
+    """
+    atoms, sums, root, names = flatten(s.lhs)
+    if not atoms:
+        return None
+    bound = set(_WORD.findall(" ".join(atoms)))
+    facts = list(atoms)
+    waiting = [*(named(g.text, names) for i, g in enumerate(s.when) if i not in dropped), *sums]
+    progress = True
+    while progress:
+        progress, later = False, list[str]()
+        for fact in waiting:
+            known, binds = _variables(fact)
+            if known <= bound:
+                facts.append(fact)
+                bound |= binds
+                progress = True
+            else:
+                later.append(fact)
+        waiting = later
+    used = frozenset[str]().union(*(s.when[g].uses for g in dropped))
+    columns = [(n, sorts[n]) for n in sorted(used & bound) if sorts.get(n) in (TENSOR, INT, FLOAT)]
+    return " ".join(facts), root, columns, not waiting
+
+
+def _variables(fact: str) -> tuple[set[str], set[str]]:
+    """(variables a guard needs bound before it, variables it binds), by the form guards are printed in."""
+    words = _bare(fact)
+    if fact[1:].split()[0] in _RELATIONS:
+        return set(), words
+    binds: set[str] = set()
+    for form in re.finditer(
+        r"\(= \((?:fval|dtype|rank|len|vec-length|vec-get|[-+*/%]|min|max|abs) [^=]*\) ([A-Za-z_]\w*)\)", fact
+    ):
+        binds.add(form[1])
+    for form in re.finditer(r"\(= ([A-Za-z_]\w*) \(", fact):
+        binds.add(form[1])
+    binds |= set(re.findall(r"\(DNum ([A-Za-z_]\w*)\)", fact))
+    return words - binds, binds | words
+
+
+def _bare(fact: str) -> set[str]:
+    """Symbols of a fact that are not in head position."""
+    plain = re.sub(r'"[^"]*"', "", fact)
+    return set(_WORD.findall(re.sub(r"\([^\s()]+", "(", plain)))
+
+
+def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:
+    read: dict[str, Callable[[Any], Any]] = {
+        INT: engine.egraph.value_to_i64,
+        FLOAT: engine.egraph.value_to_f64,
+        TENSOR: frozen.class_of,
+    }
+    values = [read[sort](v) for (_, sort), v in zip(columns, row.inputs[1:], strict=True)]
+    return frozen.class_of(row.inputs[0]), values
+
+
+def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any]) -> str:
+    """The facts of what a guard looked at, such as `w is float32[64]`."""
+    said = []
+    for (name, sort), value in zip(columns, values, strict=True):
+        said.append(f"{name} is {describe(frozen, value) if sort == TENSOR else value}")
+    return ", ".join(said)
+
+
+def describe(frozen: Frozen, cls: int) -> str:
+    """Type, shape and, for a constant of one element, the value of a class."""
+    shape = frozen.shape(cls)
+    dims = "[rank unknown]" if shape is None else f"[{', '.join('?' if d is None else str(d) for d in shape)}]"
+    number = frozen.number.get(cls)
+    return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + ("" if number is None else f" {number:g}")
+
+
+def _called(text: str) -> str:
+    """A guard with its facts as calls: `(dim w -1) = (DNum 1)` becomes `dim(w, -1) = 1`."""
+    while True:
+        calls = re.sub(r"\(([\w-]+) ([^()]*)\)", lambda m: f"\x01{m[1]}\x02{', '.join(m[2].split(' '))}\x03", text)
+        if calls == text:
+            break
+        text = calls
+    text = re.sub("\x01DNum\x02([^\x01\x02\x03]*)\x03", r"\1", text)
+    text = text.replace("fval\x02", "value\x02")
+    return text.translate({1: None, 2: "(", 3: ")"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A pattern that got as far as the marker `marker` at class `cls`; `laws` are those that take it
+    further.
+    """
+
+    cls: int
+    marker: str
+    laws: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"got as far as {self.marker}, and none of these matched: {'; '.join(self.laws)}"
+
+
+def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Sequence[Miss]) -> list[Stop]:
+    """Where, among the classes `live`, a pattern reached a stage marker that no rule took any further.
+
+    Markers which a rule of `missed` would have taken are explained by it. A rule that makes another marker has
+    not fused anything yet, and what is fused may be in another layout.
+    """
+    told = {m.rule for m in missed}
+    takers: dict[str, list[Rule]] = {}
+    for rule in engine.rules:
+        if rule.stage in FUSING and not rule.egglog:
+            taken = {n for takes, _ in rule.takes_and_makes() for n in takes}
+            for marker in sorted(n for n in taken if n in OPS and OPS[n].marker):
+                takers.setdefault(marker, []).append(rule)
+    used = {c for r in frozen.rows if OPS.get(r.op, _NONE).marker for c in r.children if c != r.cls}
+    rows = {(r.cls, r.op) for r in frozen.rows if r.op in takers and r.op not in _COMMON}
+    fusing = {k for k, rule in enumerate(engine.rules) if rule.stage in FUSING and rule.asks()}
+    fused = {c for c, by in frozen.why.items() if by & fusing}
+    moved = [r for r in frozen.rows if r.op in LAYOUT]
+    for _ in range(_LAYOUTS):
+        fused |= {r.cls for r in moved if r.children[0] in fused} | {r.children[0] for r in moved if r.cls in fused}
+    untold = {m for m, rules in takers.items() if not any(r.name in told for r in rules)}
+    users: dict[int, set[int]] = {}
+    for r in frozen.rows:
+        for c in r.children:
+            users.setdefault(c, set()).add(r.cls)
+    numbers = {rule.name: k for k, rule in enumerate(engine.rules)}
+
+    def led(cls: int, marker: str) -> bool:
+        """Whether a rule that takes the marker and fuses matched a little above."""
+        by = {numbers[r.name] for r in takers[marker]} & fusing
+        level = {cls}
+        for _ in range(_LAYOUTS):
+            level = set[int]().union(*(users.get(c, ()) for c in level))
+            if any(by & frozen.why.get(c, set()) for c in level):
+                return True
+        return False
+
+    stops = [
+        (cls, marker)
+        for cls, marker in sorted(rows)
+        if marker in untold and cls in live and cls not in used and cls not in fused and not led(cls, marker)
+    ]
+    at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
+    further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
+    return [
+        Stop(cls, marker, tuple(f"{r.name} ({r.law})" for r in takers[marker]))
+        for cls, marker in stops
+        if (cls, marker) not in further
+    ]
+
+
+__all__ = ["FUSING", "Miss", "Stop", "describe", "near_misses", "stopped"]

@@ -1,0 +1,140 @@
+"""Terms of a frozen e-graph as short algebra: `x*wide(c) + rot(x)*wide(s)`, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..engine.saturate import Frozen, Row
+from ..terms import CLASSES, DIM, INTS, LIST, NUMBERS, OPS, TENSOR, Op
+
+_INFIX = {
+    "Add": (" + ", 1),
+    "Sub": (" - ", 1),
+    "Mul": ("*", 2),
+    "Div": ("/", 2),
+    "MatMul": (" @ ", 2),
+    "Pow": ("**", 3),
+}
+_LONGEST = 400
+_LAST = {"SliceC", "Concat", "Softmax"}  # an axis of -1 goes without saying
+
+Show = Callable[[Any, int], str]
+
+
+class Notation:
+    """Prints classes by their smallest term. `names` are the classes a reader knows; `ops` knows every
+    term.
+    """
+
+    def __init__(self, frozen: Frozen, names: Mapping[int, str], extra: Mapping[str, Op] | None = None) -> None:
+        self.ops, self.frozen = {**OPS, **(extra or {})}, frozen
+        self.names = {**names, **{c: f"{n:g}" for c, n in frozen.number.items()}}
+        self._best: dict[int, tuple[int, Row]] = {}
+        self.rows: dict[int, list[Row]] = {}
+        for r in frozen.rows:
+            self.rows.setdefault(r.cls, []).append(r)
+        for members in self.rows.values():
+            members.sort(key=lambda r: (r.op == "Input", r.op, r.attrs, r.children))
+        self.lookup = {(r.op, r.children, r.attrs): r.cls for r in frozen.rows if r.op != "DimT"}
+        changed = True
+        while changed:
+            changed = False
+            for c, members in self.rows.items():
+                for r in members:
+                    size = self.size(r)
+                    if size is not None and (c not in self._best or size < self._best[c][0]):
+                        self._best[c], changed = (size, r), True
+
+    def prefer(self, row: Row) -> None:
+        """Print this row's class as this row."""
+        self._best[row.cls] = (0, row)
+
+    def size(self, row: Row) -> int | None:
+        """Number of terms in the smallest tree under `row`; None if it has no finite one."""
+        total = 1
+        for c in row.children:
+            if c in self.names:
+                continue
+            if c not in self._best:
+                return None
+            total += self._best[c][0]
+        return total
+
+    def text(self, cls: int) -> str:
+        """The smallest term of a class."""
+        return _cut(self.within(cls, 0))
+
+    def row(self, row: Row) -> str:
+        """A given term, its operands by their smallest terms."""
+        return _cut(self._row(row, 0))
+
+    def within(self, cls: int, binds: int) -> str:
+        """The smallest term of a class, in parentheses if an operator of strength `binds` stands before
+        it.
+        """
+        if cls in self.names:
+            return self.names[cls]
+        return self._row(self._best[cls][1], binds) if cls in self._best else "?"
+
+    def items(self, cls: int) -> list[str]:
+        """The elements of a list class."""
+        items: list[str] = []
+        while cls in self._best and self._best[cls][1].op == "Cons":
+            head, cls = self._best[cls][1].children
+            items.append(self.within(head, 0))
+        return items
+
+    def _row(self, r: Row, binds: int) -> str:
+        children, attrs = iter(r.children), iter(r.attrs)
+        operands = [
+            (s, next(children) if s in CLASSES else None if s == DIM else next(attrs)) for s in self.ops[r.op].sorts
+        ]
+
+        def show(operand: tuple[str, Any], strength: int) -> str:
+            sort, value = operand
+            if sort in (TENSOR, "Nd"):
+                return self.within(value, strength)
+            return (
+                "?"
+                if value is None
+                else str(list(value))
+                if sort == INTS
+                else f"{value:g}"
+                if sort == "f64"
+                else str(value)
+            )
+
+        return self.compose(r.op, operands, show, binds, lambda operand: self.items(operand[1]))
+
+    def compose(
+        self, op: str, operands: Sequence[Any], show: Show, binds: int, items: Callable[[Any], list[str]]
+    ) -> str:
+        """A term from its operands: `show` prints one, `items` the elements of a list."""
+        if op in _INFIX:
+            sign, strength = _INFIX[op]
+            text = f"{show(operands[0], strength)}{sign}{show(operands[1], strength + 1)}"
+            return f"({text})" if strength < binds else text
+        if op == "Neg":
+            return f"-{show(operands[0], 3)}"
+        texts: list[str] = []
+        for operand, sort in zip(operands, self.ops[op].sorts, strict=True):
+            texts += items(operand) if sort == LIST else [show(operand, 3 if op == "SliceC" else 0)]
+        if op == "SliceC":
+            x, axis, start, end, step = texts
+            stride, place = "" if step == "1" else f":{step}", "" if axis == "-1" else f" on {axis}"
+            return f"{x}[{start}:{end}{stride}{place}]"
+        if op in NUMBERS:
+            return texts[0]
+        if op in _LAST and texts[-1] == "-1":
+            texts.pop()
+        return f"{_name(self.ops[op])}({', '.join(texts)})"
+
+
+def _name(op: Op) -> str:
+    """Terms of one word in lower case."""
+    return op.short or (op.name.lower() if op.name[1:].islower() else op.name)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} .."

@@ -1,0 +1,1 @@
+"""Choosing one e-node per e-class: posed, reduced, solved."""

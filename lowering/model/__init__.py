@@ -1,0 +1,1 @@
+"""What is known of any ONNX model: names, domains, tensors, well-formedness."""

@@ -1,0 +1,415 @@
+"""Symbolic facts of every value of a model: dtype, sizes, and the contents of small integer tensors.
+
+Nothing declared inside the model is believed where it can be computed, and two sizes count as equal only when
+that is provable. Taken on trust are:
+
+* Float inputs that share a dimension name share its value, as do all axes but the first of integer and bool
+  inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4.
+* Every node of the main graph that an output depends on executes. What it demands of its operands therefore
+  holds: the other axes of a Concat agree (onnxruntime lets an empty operand differ), and the inner axes of a
+  MatMul and the element counts of a Reshape.
+* A Reshape to a size of an input that is 0 copies an axis instead; this is left out, as all is then empty.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import onnx_ir as ir
+
+from ...egraph.budget import Budget, Limits
+from ..model.domains import DEFAULT
+from ..model.wellformed import understanding
+from .dims import Dim, Dims
+from .equations import Equations
+from .library import library
+from .moves import TABLE as MOVES
+from .values import DISCRETE, MAX_ELEMENTS, Contents, Node, Outputs, Tensor, contents_of, pack
+from .values import TABLE as VALUES
+
+SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+# Rounds of weakening what a loop keeps unchanged before nothing is assumed to be
+LOOP_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFacts:
+    """What is certain of one value.
+
+    ``dims`` is None when the rank is unknown. A ``str`` size is a canonical expression: equal strings are
+    equal sizes, unequal ones may be equal too. ``elems`` holds the contents, row-major, of an integer or
+    boolean tensor of rank 0 or 1 with at most 64 elements (True is 1), None otherwise.
+    """
+
+    dtype: ir.DataType | None
+    dims: tuple[Dim, ...] | None
+    elems: tuple[Dim, ...] | None
+
+
+UNKNOWN = ValueFacts(None, None, None)
+
+
+class Shapes:
+    """The facts of one model.
+
+    ``sources`` maps a symbol to the main graph's input and axis that carry exactly it; ``readable`` maps
+    every symbol that stands for a declared name to that name, with ``@input`` where it is one input's own.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[ir.Value, ValueFacts],
+        sources: Mapping[str, tuple[ir.Value, int]],
+        whole: AbstractSet[str],
+        readable: Mapping[str, str],
+        dims: Dims,
+    ) -> None:
+        self._facts = facts
+        self._dims = dims
+        self._whole = whole
+        self.sources = dict(sources)
+        self.readable = dict(readable)
+
+    def of(self, value: ir.Value) -> ValueFacts:
+        """The facts of a value of the model, its subgraphs included. Raises KeyError for a value of another
+        model.
+        """
+        return self._facts[value]
+
+    def symbols(self, dim: Dim) -> frozenset[str]:
+        """The symbols a size or element is built from."""
+        return frozenset(self._dims.symbols(dim))
+
+    def settled(self) -> bool:
+        """Whether every size is known as arithmetic on sizes of the graph inputs.
+
+        If not, another graph that computes the same may say more.
+        """
+        if any(f.dims is None for f in self._facts.values()):
+            return False
+        dims = {d for f in self._facts.values() for d in f.dims or () if isinstance(d, str)}
+        return all("broadcast(" not in d and self.symbols(d) <= self.sources.keys() for d in dims)
+
+    def positive(self, dim: Dim) -> bool:
+        """Whether a size or element is at least 1 wherever no integer or boolean graph input is empty.
+
+        Floating inputs may be: a cache of the past is, in the first step.
+        """
+        return self._dims.nonnegative(dim) and self._dims.stays(dim, self._whole)
+
+    def evaluate(self, dim: Dim, values: Mapping[str, int]) -> int:
+        """The number a size or element is for these values of its symbols.
+
+        Raises KeyError for a symbol without a value, ValueError where the values do not broadcast.
+        """
+        return self._dims.evaluate(dim, values)
+
+
+def infer(model: ir.Model, budget: Budget | None = None) -> Shapes:
+    """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
+    inlined.
+
+    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises LimitReached when the
+    `budget` has none left.
+    """
+    run = Inference(model, budget)
+    run.graph_inputs()
+    run.graph(model.graph, live_nodes(model.graph))
+    return run.result()
+
+
+class Inference:
+    """One run over one model."""
+
+    def __init__(self, model: ir.Model, budget: Budget | None = None) -> None:
+        self._model, self._budget = model, budget or Budget(Limits())
+        self._opsets = dict(model.opset_imports)
+        self._dims = Dims()
+        self._proven = Equations()
+        self._known: dict[ir.Value, Tensor] = {}
+        self._readable: dict[str, str] = {}
+        self._names: dict[tuple[str, str | None], str] = {}
+
+    # ---- inputs and constants
+
+    def graph_inputs(self) -> None:
+        for value in self._model.graph.inputs:
+            dims: list[Dim] = []
+            for axis, size in enumerate(value.shape if value.shape is not None else ()):
+                name = size if isinstance(size, int) else size.value
+                if isinstance(name, str) and name:
+                    owner = value.name if axis == 0 and value.dtype in DISCRETE else None
+                    dims.append(self._symbol(name, owner))
+                else:
+                    dims.append(name if isinstance(name, int) and name >= 0 else self._dims.fresh())
+                if isinstance(dims[-1], str):
+                    self._dims.feed(dims[-1])
+            shaped = value.shape is not None and is_tensor(value)
+            self._record(value, Tensor(tensor_dtype(value), tuple(dims) if shaped else None))
+
+    def _symbol(self, name: str, owner: str | None) -> str:
+        """The symbol for a declared name; with ``owner``, one of that input alone."""
+        known = self._names.get((name, owner))
+        if known is None:
+            number = len(self._names)
+            plain = name if SAFE_NAME.fullmatch(name) else f"@{number}"
+            if owner is not None:
+                plain = f"{plain}@{owner if SAFE_NAME.fullmatch(owner) else number}"
+            known = self._names[name, owner] = self._dims.symbol(plain)
+            self._readable[known] = name if owner is None else f"{name}@{owner}"
+        return known
+
+    def _initializer(self, value: ir.Value) -> None:
+        tensor = value.const_value
+        if value in self._known or tensor is None:
+            return
+        dims = tuple(int(size) for size in tensor.shape.numpy())
+        self._record(value, Tensor(tensor.dtype, dims, contents_of(tensor)))
+
+    # ---- nodes
+
+    def graph(self, graph: ir.Graph, live: Callable[[ir.Node], bool]) -> None:
+        """Infer every node in order; ``live`` tells which are certain to execute."""
+        for value in graph.initializers.values():
+            self._initializer(value)
+        for node in graph:
+            self._budget.check("inferring shapes")
+            self._node(node, live(node))
+
+    def _node(self, node: ir.Node, live: bool) -> None:
+        given = [None if value is None else self._known.get(value, Tensor()) for value in node.inputs]
+        view = Node(node, given, self._opsets.get(node.domain, 1), self._dims)
+        covered = True
+        outputs: Outputs = None
+        with understanding(node):
+            if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
+                outputs = self._control_flow(node, view)
+            else:
+                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if node.domain == DEFAULT else None
+                outputs = None if function is None else function(view)
+                if outputs is None:
+                    outputs = library(view, self._opsets)
+                covered = outputs is not None
+        if live:
+            self._proven.extend(view.proves)
+        for value, found in zip_longest(node.outputs, (outputs or [])[: len(node.outputs)]):
+            self._record(value, self._with_declared(value, found or Tensor(), covered))
+
+    def _with_declared(self, value: ir.Value, found: Tensor, covered: bool) -> Tensor:
+        """Fill in from the declared type what inference left open entirely; sizes only where no function
+        exists.
+        """
+        dtype = tensor_dtype(value) if found.dtype is None else found.dtype
+        dims = found.dims
+        if dims is None and value.shape is not None and is_tensor(value):
+            dims = tuple(
+                size if isinstance(size, int) and size >= 0 and not covered else self._dims.fresh()
+                for size in value.shape
+            )
+        return Tensor(dtype, dims, found.contents)
+
+    def _record(self, value: ir.Value, found: Tensor) -> None:
+        if found.dims is not None and any(isinstance(size, int) and size < 0 for size in found.dims):
+            # no tensor is like that: the node cannot run
+            found = Tensor(found.dtype, self._unknown(len(found.dims)))
+        if found.contents is None and found.dtype in DISCRETE and found.dims is not None:
+            extents = [size for size in found.dims if isinstance(size, int) and size <= MAX_ELEMENTS]
+            if len(extents) == len(found.dims) and (count := math.prod(extents)) <= MAX_ELEMENTS:
+                # what a caller feeds is taken to be far from the limits of its type; what a node computes is
+                # not
+                made = self._dims.fresh_element if value.is_graph_input() else self._dims.wild
+                unknown = [made() for _ in range(count)]
+                found = Tensor(found.dtype, found.dims, pack(unknown, extents))
+        self._known[value] = found
+
+    # ---- control flow
+
+    def _control_flow(self, node: ir.Node, view: Node) -> Outputs:
+        if node.domain == DEFAULT and node.op_type == "If":
+            return self._if(node, view)
+        if node.domain == DEFAULT and node.op_type == "Loop":
+            return self._loop(node)
+        if node.domain == DEFAULT and node.op_type == "Scan" and view.opset >= 9:
+            return self._scan(node)
+        for body in graphs_of(node):
+            self._body(body, [Tensor(tensor_dtype(value)) for value in body.inputs])
+        return None
+
+    def _body(self, body: ir.Graph, inputs: list[Tensor]) -> list[Tensor]:
+        for value, found in zip_longest(body.inputs, inputs[: len(body.inputs)]):
+            self._record(value, found or Tensor(tensor_dtype(value)))
+        self.graph(body, lambda node: False)
+        return [self._known.get(value, Tensor()) for value in body.outputs]
+
+    def _if(self, node: ir.Node, view: Node) -> Outputs:
+        branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+        results = [self._body(branch, []) for branch in branches]
+        taken = view[0].contents
+        if taken is not None and taken.size == 1 and isinstance(choice := taken.ravel()[0], int):
+            return results[0 if choice else 1]
+        return [self._either(a, b) for a, b in zip(*results, strict=False)]
+
+    def _either(self, a: Tensor, b: Tensor) -> Tensor:
+        dtype = a.dtype if a.dtype == b.dtype else None
+        dims = self._agreeing(a.dims, b.dims)
+        contents: Contents | None = None
+        if a.contents is not None and b.contents is not None and a.dims == b.dims and dtype is not None:
+            pairs = zip(a.contents.ravel(), b.contents.ravel(), strict=True)
+            contents = pack([x if x == y else self._dims.wild() for x, y in pairs], a.contents.shape)
+        return Tensor(dtype, dims, contents)
+
+    def _agreeing(self, a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+        """Sizes both share; a fresh symbol where they differ."""
+        if a is None or b is None or len(a) != len(b):
+            return None
+        return tuple(x if x == y else self._dims.fresh() for x, y in zip(a, b, strict=True))
+
+    def _loop(self, node: ir.Node) -> Outputs:
+        body = node.attributes["body"].as_graph()
+        carried = [Tensor() if value is None else self._known.get(value, Tensor()) for value in node.inputs[2:]]
+        counter, condition = (
+            Tensor(dtype, () if value.shape is not None and len(value.shape) == 0 else None)
+            for value, dtype in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False)
+        )
+        states, results = self._settle(body, [counter, condition], carried, [], first_output=1)
+        rest = results[1 + len(states) :]
+        # After no iteration at all onnxruntime takes a scan output's sizes from the body's declaration
+        scans = [Tensor(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims))) for each in rest]
+        return [*states, *scans]
+
+    def _scan(self, node: ir.Node) -> Outputs:
+        body = node.attributes["body"].as_graph()
+        count = node.attributes["num_scan_inputs"].as_int()
+        given = [Tensor() if value is None else self._known.get(value, Tensor()) for value in node.inputs]
+        carried, scanned = given[: len(given) - count], given[len(given) - count :]
+        axes = attribute_ints(node, "scan_input_axes") or (0,) * count
+        slices = []
+        for each, axis in zip(scanned, axes, strict=True):
+            dims = each.dims
+            if dims is not None and -len(dims) <= axis < len(dims):
+                axis %= len(dims)
+                slices.append(Tensor(each.dtype, dims[:axis] + dims[axis + 1 :]))
+            else:
+                slices.append(Tensor(each.dtype))
+        states, results = self._settle(body, [], carried, slices, first_output=0)
+        scans = [
+            Tensor(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims)))
+            for each in results[len(states) :]
+        ]
+        return [*states, *scans]
+
+    def _settle(
+        self,
+        body: ir.Graph,
+        before: list[Tensor],
+        carried: list[Tensor],
+        after: list[Tensor],
+        first_output: int,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Assume the carried shapes stay as they start, and drop what an iteration changes until nothing
+        does.
+        """
+        # one entry a carried value: None if its rank may change, else which axes are still assumed to stay
+        stays = [None if each.dims is None else [True] * len(each.dims) for each in carried]
+        for attempt in range(LOOP_ROUNDS):
+            if attempt == LOOP_ROUNDS - 1:
+                stays = [None] * len(stays)
+            states = [self._state(each, axes) for each, axes in zip(carried, stays, strict=True)]
+            results = self._body(body, [*before, *states, *after])
+            ends = results[first_output : first_output + len(states)]
+            settled = True
+            for place, (state, end) in enumerate(zip(states, ends, strict=False)):
+                axes = stays[place]
+                if axes is None or state.dims is None:
+                    continue
+                if end.dims is None or len(end.dims) != len(axes):
+                    stays[place] = None
+                    settled = False
+                    continue
+                for axis, (start, stop) in enumerate(zip(state.dims, end.dims, strict=True)):
+                    if axes[axis] and start != stop:
+                        axes[axis] = settled = False
+            if settled:
+                break
+        return [self._state(each, axes) for each, axes in zip(carried, stays, strict=True)], results
+
+    def _state(self, start: Tensor, stays: list[bool] | None) -> Tensor:
+        """A carried value in some iteration, or after the last: the sizes that vary are new symbols each
+        time.
+        """
+        if stays is None or start.dims is None:
+            return Tensor(start.dtype)
+        kept = zip(start.dims, stays, strict=True)
+        return Tensor(start.dtype, tuple(size if stay else self._dims.fresh() for size, stay in kept))
+
+    def _unknown(self, rank: int) -> tuple[Dim, ...]:
+        return tuple(self._dims.fresh() for _ in range(rank))
+
+    # ---- the result
+
+    def result(self) -> Shapes:
+        self._proven.solve(self._dims)
+        resolve = self._dims.resolve
+        facts: dict[ir.Value, ValueFacts] = {}
+        for value, found in self._known.items():
+            dims = None if found.dims is None else tuple(map(resolve, found.dims))
+            small = found.contents is not None and found.contents.ndim <= 1 and found.dtype in DISCRETE
+            elems = tuple(map(resolve, found.contents.ravel())) if small and found.contents is not None else None
+            facts[value] = ValueFacts(found.dtype, dims, elems)
+        for graph in (self._model.graph, *self._model.graph.subgraphs()):
+            for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
+                facts.setdefault(value, UNKNOWN)
+        sources: dict[str, tuple[ir.Value, int]] = {}
+        whole: set[str] = set()
+        for value in self._model.graph.inputs:
+            for axis, size in enumerate(facts[value].dims or ()):
+                if self._dims.is_symbol(size):
+                    sources.setdefault(str(size), (value, axis))
+                    whole.update([str(size)] if facts[value].dtype in DISCRETE else [])
+        return Shapes(facts, sources, whole, self._readable, self._dims)
+
+
+GRAPH_TYPES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
+
+
+def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
+    """The subgraphs of a node."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def attribute_ints(node: ir.Node, name: str) -> tuple[int, ...]:
+    return tuple(node.attributes[name].as_ints()) if name in node.attributes else ()
+
+
+def is_tensor(value: ir.Value) -> bool:
+    """False for a sequence or an optional, whose declared dtype and shape are its elements'."""
+    return value.type is None or isinstance(value.type, ir.TensorType)
+
+
+def tensor_dtype(value: ir.Value) -> ir.DataType | None:
+    return value.dtype if is_tensor(value) else None
+
+
+def live_nodes(graph: ir.Graph) -> Callable[[ir.Node], bool]:
+    """Which nodes a run cannot leave out: those a graph output depends on."""
+    needed: set[ir.Value] = set(graph.outputs)
+    nodes: set[ir.Node] = set()
+    for node in reversed(graph):
+        if needed.isdisjoint(node.outputs):
+            continue
+        nodes.add(node)
+        needed.update(value for value in node.inputs if value is not None)
+        for inner in (inner for body in graphs_of(node) for inner in body.all_nodes()):
+            needed.update(value for value in inner.inputs if value is not None)
+        for body in graphs_of(node):
+            needed.update(body.outputs)
+    return nodes.__contains__

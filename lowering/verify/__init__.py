@@ -1,0 +1,1 @@
+"""The optimized model against the original, by their numbers."""

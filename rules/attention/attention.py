@@ -1,0 +1,444 @@
+"""Scaled dot-product attention: from its many spellings to one term, `sdpa(q, k, v, mask; scale, cap, guard)`.
+
+Operands are BNSH. The scale may sit on q, on k, on both or on the scores; the mask is whatever is added to them; a
+guard turns rows of NaN into zeros. Sources: Vaswani et al. (arXiv 1706.03762), GQA (arXiv 2305.13245),
+ONNX Attention-23.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...egraph.engine.assumption import ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from ...egraph.engine.lang import (
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dim,
+    dtype,
+    eq,
+    ints,
+    le,
+    lowest,
+    lt,
+    ne,
+    num,
+    rank,
+    real,
+    reshape,
+    rule,
+    scalar,
+    symbolic,
+    tensor,
+    thin,
+    transpose,
+    unsqueeze,
+)
+from ...egraph.terms.dtypes import FLOAT16, FLOAT32
+from ...egraph.terms.expression import Expr
+
+KT = (0, 1, 3, 2)
+#: The guard of an `sdpa` that has none inside because one follows. Kept apart from 0, none at all: an operator that
+#: assumes visible rows stands for that and for a guarded one, and would join this one to the result of its guard.
+BEHIND = -1
+
+
+def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
+    return tensor("Scores", q, k, s)
+
+
+def biased(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Tensor:
+    return tensor("Biased", q, k, m, s, c)
+
+
+def soft(x: Tensor, guard: int | Int) -> Tensor:
+    return tensor("SafeSoftmax", x, guard)
+
+
+def repeat(x: Tensor, n: Int) -> Tensor:
+    return tensor("RepeatKV", x, n)
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: int | Int) -> Tensor:
+    return tensor("Sdpa", q, k, v, m, s, c, g)
+
+
+def absent() -> Tensor:
+    return tensor("Absent")
+
+
+def _value(c: Tensor, v: Float) -> list[Guard]:
+    """c is a constant of value v that does not widen scores."""
+    return [eq(scalar(c), v), le(rank(c), 4)]
+
+
+def _changes(v: Float) -> list[Guard]:
+    """Scaling by 1 gives the very term scaled, which must not be replaced."""
+    return [ne(v, real(1.0))]
+
+
+def _sized(m: Tensor) -> list[tuple[Expr, Expr]]:
+    """Makes the last dims of a new mask exist, known or not."""
+    return [(dim(m, a), dim(m, a)) for a in (-1, -2)]
+
+
+WIDER = "=0.5:1 1 1 1 1"
+_QK = dict(q="b n s h", k="b n t h")
+
+
+# ----------------------------------------------------------------------------------------------------------- the scores
+
+
+@rule(stage="marker", contract="exact", holds=dict(q="b n s h", k="b n t h"), refuse=[])
+def scores_matmul(q: Tensor, k: Tensor) -> Sides:
+    """q @ transpose(k, 0132) = scores(q, k, 1)"""
+    return Sides(q @ transpose(k, KT), scores(q, k, real(1.0)), when=[eq(rank(q), 4)])
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
+)  # fmt: skip
+def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q * c, k, s) = scores(q, k, s * c)"""
+    when = [eq(scalar(c), v), eq(rank(q), 4), *_changes(v)]
+    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=when, replaces=True)
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
+)  # fmt: skip
+def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q, k * c, s) = scores(q, k, s * c)"""
+    when = [eq(scalar(c), v), eq(rank(k), 4), *_changes(v)]
+    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=when, replaces=True)
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
+            dict(_QK, c="=1", s=2.0)],
+)  # fmt: skip
+def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q / c, k, s) = scores(q, k, s / c)"""
+    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0)), *_changes(v)]
+    return Sides(scores(q / c, k, s), scores(q, k, s / v), when=when, replaces=True)
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
+            dict(_QK, c="=1", s=2.0)],
+)  # fmt: skip
+def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q, k / c, s) = scores(q, k, s / c)"""
+    when = [eq(scalar(c), v), eq(rank(k), 4), ne(v, real(0.0)), *_changes(v)]
+    return Sides(scores(q, k / c, s), scores(q, k, s / v), when=when, replaces=True)
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0)],
+)  # fmt: skip
+def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q, k, s) * c = scores(q, k, s * c)"""
+    return Sides(scores(q, k, s) * c, scores(q, k, s * v), when=_value(c, v))
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
+    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0), dict(_QK, c="=0", s=2.0)],
+)  # fmt: skip
+def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
+    """scores(q, k, s) / c = scores(q, k, s / c)"""
+    return Sides(scores(q, k, s) / c, scores(q, k, s / v), when=[*_value(c, v), ne(v, real(0.0))])
+
+
+# ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
+
+
+@rule(stage="fuse", contract="exact", holds=dict(q="b n s h", k="b n t h", s=0.5))
+def biased_plain(q: Tensor, k: Tensor, s: Float) -> Sides:
+    """scores(q, k, s) = biased(q, k, no mask, s)"""
+    return Sides(scores(q, k, s), biased(q, k, absent(), s, real(0.0)))
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(_QK, c="=5", d="=5", s=0.5),
+    refuse=[dict(_QK, c="=5", d="=6", s=0.5), dict(_QK, c="=5:1 1 1 1 1", d="=5", s=0.5),
+            dict(_QK, c="=5", d="=5:1 1 1 1 1", s=0.5), dict(_QK, c="=0", d="=0", s=0.5)],
+)  # fmt: skip
+def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float) -> Sides:
+    """c * tanh(scores(q, k, s) / c) = biased(q, k, no mask, s, cap c)"""
+    lhs = call("Tanh", scores(q, k, s) / c) * d
+    return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v), *_value(d, v), lt(real(0.0), v)])
+
+
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(_QK, m="b 1 s t", s=0.5, c=0.0), dict(_QK, m="s t", s=0.5, c=3.0)],
+    refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)],
+)  # fmt: skip
+def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """biased(q, k, no mask) + m = biased(q, k, m)"""
+    return Sides(biased(q, k, absent(), s, c) + m, biased(q, k, m, s, c), when=[le(rank(m), 4)])
+
+
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(_QK, m="b 1 s t", p="1 n s t", s=0.5, c=0.0), dict(_QK, m="s t", p="b n 1 t", s=0.5, c=3.0)],
+    refuse=[dict(_QK, m="absent", p="1 n s t", s=0.5, c=0.0), dict(_QK, m="s t", p="1 1 1 s t", s=0.5, c=0.0)],
+)  # fmt: skip
+def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
+    """biased(q, k, m) + p = biased(q, k, m + p)"""
+    both = m + p
+    when = [le(rank(m), 4), le(rank(p), 4)]
+    return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=_sized(both))
+
+
+_LOW: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-3e38", s=0.5, c=0.0)
+_LOW_REFUSES = [dict(_LOW, n="=-5"), dict(_LOW, n="=-3e38:1 1 1 1 1"), dict(_LOW, w="1 1 1 s t:bool"),
+                dict(_LOW, q="b n s h:float64", k="b n t h:float64", n="=-3e38:float64")]  # fmt: skip
+
+
+def _selected(w: Tensor, x: Tensor, n: Tensor, masks: int) -> Tensor:
+    """masks = 0: w says what is seen; 1: what is hidden."""
+    return tensor("Where", w, n, x) if masks else tensor("Where", w, x, n)
+
+
+def _masked(w: Tensor, n: Tensor) -> list[Guard]:
+    return [le(rank(n), 4), le(rank(w), 4), eq(dtype(n), FLOAT32)]
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)], refuse=_LOW_REFUSES,
+)  # fmt: skip
+def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j: int) -> Sides:
+    """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
+    zero = tensor("FConst", real(0.0), FLOAT32)
+    lhs = _selected(w, biased(q, k, absent(), s, c), n, j)
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), s, c), when=[lowest(n), *_masked(w, n)])
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[dict(_LOW, m="b 1 s t"), dict(_LOW, w="s t:bool", m="b n 1 t", c=3.0)],
+    refuse=[*(dict(r, m="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, m="absent"),
+            dict(_LOW_REFUSES[3], m="b 1 s t:float64")],
+)  # fmt: skip
+def mask_where_biased(
+    w: Tensor, q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float, n: Tensor, j: int
+) -> Sides:  # fmt: skip
+    """where(w, scores + m, lowest) = scores + where(w, m, lowest)"""
+    mask = _selected(w, m, n, j)
+    when = [lowest(n), *_masked(w, n), le(rank(m), 4)]
+    lhs, rhs = _selected(w, biased(q, k, m, s, c), n, j), biased(q, k, mask, s, c)
+    return Sides(lhs, rhs, when=when, states=_sized(mask))
+
+
+_BIG = dict(_LOW, n="=-1e9")
+
+
+@rule(
+    stage="fuse", contract="finite", expand=dict(j=(0, 1)), assumes=[SMALL_SCORES, ROWS_VISIBLE],
+    holds=[_BIG, dict(_BIG, w="s t:bool", c=3.0)],
+    refuse=[dict(_BIG, n="=-1e4"), dict(_BIG, n="=-3e38"), dict(_BIG, n="=-1e9:1 1 1 1 1"),
+            dict(_BIG, w="1 1 1 s t:bool"), dict(_BIG, q="b n s h:float64", k="b n t h:float64", n="=-1e9:float64")],
+)  # fmt: skip
+def mask_where_big(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, v: Float, j: int) -> Sides:
+    """where(w, scores, -1e9) = scores + where(w, 0, -1e9)   up to what a softmax can tell"""
+    zero = tensor("FConst", real(0.0), FLOAT32)
+    lhs = _selected(w, biased(q, k, absent(), s, c), n, j)
+    when = [eq(scalar(n), v), lt(real(-1e30), v), lt(v, real(-0.99e8)), *_masked(w, n)]
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), s, c), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(j=(0, 1)),
+    holds=[dict(_QK, m="b 1 s t", d="=4", s=0.5), dict(_QK, m="s t", d="=0.5", s=0.5)],
+    refuse=[dict(_QK, m="absent", d="=4", s=0.5), dict(_QK, m="b 1 s t", d="t", s=0.5),
+            dict(_QK, m="b 1 s t", d="=4:1 1 1 1 1", s=0.5), dict(_QK, m="b 1 s t", d="=0", s=0.5)],
+)  # fmt: skip
+def biased_scaled(q: Tensor, k: Tensor, m: Tensor, d: Tensor, s: Float, v: Float, j: int) -> Sides:
+    """biased(q, k, m, s) * d = biased(q, k, m * d, s * d),   and / d"""
+    plain = biased(q, k, m, s, real(0.0))
+    when = [*_value(d, v), le(rank(m), 4), ne(v, real(0.0))]
+    if j:
+        return Sides(plain / d, biased(q, k, m / d, s / v, real(0.0)), when=when)
+    return Sides(plain * d, biased(q, k, m * d, s * v, real(0.0)), when=when)
+
+
+@rule(stage="fuse", contract="exact", holds=dict(x="b n s t"))
+def softmax_last(x: Tensor) -> Sides:
+    """softmax(x, -1) = soft(x)"""
+    return Sides(call("Softmax", x, -1), soft(x, 0))
+
+
+def _shifted(x: Tensor) -> Tensor:
+    return x - tensor("ReduceMax", x, (-1,), 1)
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
+def softmax_shifted(x: Tensor) -> Sides:
+    """softmax(x - max(x)) = softmax(x)   along the last axis"""
+    return Sides(call("Softmax", _shifted(x), -1), call("Softmax", x, -1))
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
+def softmax_written(x: Tensor) -> Sides:
+    """e / sum(e) = softmax(x)   with e = exp(x - max(x)), along the last axis"""
+    e = call("Exp", _shifted(x))
+    written: Tensor = e / tensor("ReduceSum", e, (-1,), 1)
+    return Sides(written, call("Softmax", x, -1))
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b n s t", z="=0"), dict(x="b n s t", z="=0:1")],
+    refuse=[dict(x="b n s t", z="=1"), dict(x="b n s t", z="=0:1 1 1 1 1")],
+)  # fmt: skip
+def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
+    """where(isnan(p), 0, p) = soft(x), guarded   with p = soft(x)"""
+    p = soft(x, 0)
+    when = [eq(scalar(z), real(0.0)), *thin(z, x, k)]  # or -0.0
+    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=when)
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[ROWS_VISIBLE, SCORES_FINITE],
+    holds=[dict(x="b n s t", n="=-3e38", g=0), dict(x="b n s t", n="=-3e38:1", g=1)],
+    refuse=[dict(x="b n s t", n="=-5", g=0), dict(x="t", n="=-3e38:1 1", g=0)],
+)  # fmt: skip
+def softmax_floored(x: Tensor, n: Tensor, g: Int) -> Sides:
+    """soft(max(x, lowest)) = soft(x), guarded: a row of -inf stays finite"""
+    return Sides(soft(call("Max", x, n), g), soft(x, 1), when=[lowest(n), le(rank(n), rank(x))])
+
+
+_CLEARED = dict(_LOW, z="=0", g=0)
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1", g=1)],
+    refuse=[dict(_CLEARED, z="=1"), dict(_CLEARED, z="=0:1 1 1 1 1"), dict(_CLEARED, n="=-5")],
+)  # fmt: skip
+def softmax_cleared(
+    w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, z: Tensor, g: Int, j: int
+) -> Sides:  # fmt: skip
+    """where(w, soft(scores + where(w, 0, lowest)), 0) = soft(scores + where(w, 0, -inf)), guarded"""
+    zero, never = (tensor("FConst", real(value), FLOAT32) for value in (0.0, -math.inf))
+    x, y = (biased(q, k, _selected(w, zero, low, j), s, c) for low in (n, never))
+    when = [lowest(n), eq(scalar(z), real(0.0)), le(rank(z), 4)]
+    return Sides(_selected(w, soft(x, g), z, j), soft(y, 1), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=dict(x="b n s t:float16", g=1),
+    refuse=[dict(x="b n s t:float64", g=0)],
+)  # fmt: skip
+def softmax_widened(x: Tensor, g: Int) -> Sides:
+    """cast(soft(cast(x, f32)), f16) = soft(x)   for x of f16"""
+    return Sides(cast(soft(cast(x, FLOAT32), g), FLOAT16), soft(x, g), when=[eq(dtype(x), FLOAT16)])
+
+
+# ------------------------------------------------------------------------------------------------------------ attention
+
+_QKV = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(one=(0, 1)),
+    holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", c=3.0, g=1)],
+    refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
+            dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
+            dict(_QKV, k="b 1 t h", v="t d")],
+)  # fmt: skip
+def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, one: int) -> Sides:
+    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of as many heads as q, or of one"""
+    heads = [eq(dim(x, -3), num(1) if one else dim(q, -3)) for x in (k, v)] + [eq(rank(v), 4)]
+    return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
+
+
+_UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
+_HIDING = dict(_UNGUARDED, m="hiding b 1 s t", c=3.0)
+_LOWEST = dict(_UNGUARDED, m="lowest b 1 s t", c=3.0)
+_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in "qkvm"})
+
+
+@rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST])
+def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
+    """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m), 0 in rows that m hides: nothing else makes NaN"""
+    return Sides(sdpa(q, k, v, m, s, c, 1), sdpa(q, k, v, m, s, c, 2))
+
+
+def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
+    """where(isnan(o), 0 * mean(v), o): what o is if its rows of NaN are weights of zero instead."""
+    nothing = tensor("ReduceMean", v, (-2,), 1) * call("FConst", real(0.0), to)
+    return tensor("Where", call("IsNaN", o), nothing, o)
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(groups=(0, 1)),
+    holds=[_UNGUARDED, _HIDING,
+           dict(_HALF, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
+)  # fmt: skip
+def guard_behind(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int, n: Int, kv: Int, groups: int
+) -> Sides:  # fmt: skip
+    """sdpa(q, k, v, m), guarded = where(isnan(o), 0 * mean(v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
+    o, when = sdpa(q, k, v, m, s, c, BEHIND), [eq(dtype(v), to)]
+    if not groups:
+        return Sides(sdpa(q, k, v, m, s, c, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
+    when += [eq(dim(q, -3), num(n)), eq(dim(v, -3), num(kv)), lt(kv, n)]
+    clean = reshape(_behind(reshape(o, ints(0, kv, -1, 0)), v, to), ints(0, n, -1, 0))  # heads of a group are rows
+    return Sides(sdpa(q, k, v, m, s, c, 1), clean, when=when)
+
+
+_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6), c=3.0, g=1)
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=_ANY,
+    refuse=[dict(_ANY, k="b 1 t h"), dict(_ANY, v="b 1 t d"), dict(_ANY, v="K t d"), dict(_ANY, q="b 1 s h"),
+            dict(_ANY, k="b 1 t h", v="b 1 t d", m="b K s t")],
+)  # fmt: skip
+def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
+    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of a number of heads that is not fixed: N or 1"""
+    heads = [eq(dim(q, -3), num(n)), lt(1, n), eq(dim(k, -3), dim(v, -3)), symbolic(dim(k, -3), "kv"), eq(rank(v), 4)]
+    return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
+
+
+@rule(
+    stage="marker", contract="exact", holds=dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
+    refuse=[dict(x="b 2 t h", e="ints b 2 3 t h", u="ints b 3 2*t h"),
+            dict(x="b 1 t h", e="ints b 2 3 t h", u="ints b 6 t h"),
+            dict(x="1 2 t h", e="ints 5 2 3 t h", u="ints 5 6 t h"),
+            dict(x="b 2 1 h", e="ints b 2 3 5 h", u="ints b 6 5 h"),
+            dict(x="b 2 t 1", e="ints b 2 3 t 5", u="ints b 6 t 5"),
+            dict(x="1 b 2 t h", e="ints 1 b 2 3 t h", u="ints b 6 t h"),
+            dict(x="b 2 t h", e="ints b 2 3 t h", u="ints 1 b 6 t h")],
+)  # fmt: skip
+def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
+    """reshape(expand(unsqueeze(x, -3), [B, KV, n, T, H]), [B, KV*n, T, H]) = repeat(x, n)"""
+    wide = tensor("Expand", unsqueeze(x, -3), e)
+    flat = tensor("Reshape", wide, u)
+    heads = [eq(dim(x, -3), num(n)), eq(dim(wide, -3), num(m)), eq(dim(flat, -3), num(n * m))]
+    # A wide value of as many elements as this has no other axis expanded.
+    others = [eq(dim(flat, a), dim(x, a)) for a in (-4, -2, -1)]
+    return Sides(flat, repeat(x, m), when=[eq(rank(x), 4), eq(rank(flat), 4), *heads, *others])
+
+
+@rule(
+    stage="fuse", contract="exact",
+    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3, c=3.0, g=1) for n in (6, 12)],
+)  # fmt: skip
+def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
+    """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""
+    return Sides(sdpa(q, repeat(k, n), repeat(v, n), m, s, c, g), sdpa(q, k, v, m, s, c, g))

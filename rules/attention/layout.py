@@ -1,0 +1,97 @@
+"""Where transposes, reshapes and scales stand around the scores: K^T in one or two steps, scales moved through."""
+
+from __future__ import annotations
+
+from ...egraph.engine.lang import (
+    SWAP,
+    Float,
+    Guard,
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    call,
+    dim,
+    eq,
+    ints,
+    le,
+    lt,
+    num,
+    rank,
+    reshape,
+    rule,
+    scalar,
+    tensor,
+    thin,
+    transpose,
+)  # fmt: skip
+from .attention import KT, WIDER
+
+
+def _scalar(c: Tensor, x: Tensor, k: int) -> list[Guard]:
+    return [eq(scalar(c), Float("var", ("cv",))), *thin(c, x, k)]
+
+
+@rule(holds=dict(x="b t n h"))
+def transpose_k(x: Tensor) -> Sides:
+    """transpose(x, 0231) = transpose(transpose(x, 0213), 0132)"""
+    return Sides(transpose(x, (0, 2, 3, 1)), transpose(transpose(x, SWAP), KT))
+
+
+@rule(
+    holds=dict(y="b t n*h", u="ints b*n t h", w="ints b n h t"),
+    refuse=[dict(y="2 3 5 7", u="ints 6 7 5", w="ints 2 3 7 5"), dict(y="2 3 5 7", u="ints 15 2 7", w="ints 5 3 2 7"),
+            dict(y="2 3 5 7", u="ints 6 7 5", w="ints 10 1 3 7"), dict(y="2 3 5 7", u="ints 6 7 5", w="ints 1 2 3 5 7"),
+            dict(y="2 0 15", u="ints 6 -1 5", w="ints 2 3 5 -1")],
+)  # fmt: skip
+def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t: Int) -> Sides:
+    """reshape(transpose(reshape(y, [B*N, T, H]), 021), [B, N, H, T]) = transpose(reshape(y, [B, N, T, H]), 0132)"""
+    flat = tensor("Reshape", y, u)
+    back = tensor("Reshape", transpose(flat, (0, 2, 1)), w)
+    sizes = [eq(dim(back, -4 + i), num(v)) for i, v in enumerate((b, n, h, t))] + [eq(rank(back), 4)]
+    rows = [eq(dim(flat, -1), num(h)), eq(dim(flat, -2), num(t)), lt(0, b * n * h * t)]  # 0 would copy a size of y
+    return Sides(back, transpose(reshape(y, ints(b, n, t, h)), KT), when=[*sizes, *rows])
+
+
+@rule(
+    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", p=(0, 1, 3, 2)),
+    refuse=[dict(x="b n t h", c="t", p=(0, 1, 3, 2)), dict(x="b n t h", c=WIDER, p=(0, 1, 3, 2))],
+)  # fmt: skip
+def transpose_scaled(x: Tensor, c: Tensor, p: Ints, k: int, j: int) -> Sides:
+    """transpose(x, p) * c = transpose(x * c, p),   and / c, for a scalar c"""
+    turned = transpose(x, p)
+    if j:
+        return Sides(turned / c, transpose(x / c, p), when=_scalar(c, x, k))
+    return Sides(turned * c, transpose(x * c, p), when=_scalar(c, x, k))
+
+
+@rule(
+    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", p=(0, 2, 1, 3)),
+    refuse=[dict(x="b s n h", c="h", p=(0, 2, 1, 3)), dict(x="b s n h", c=WIDER, p=(0, 1, 3, 4, 2))],
+)  # fmt: skip
+def scaled_transpose(x: Tensor, c: Tensor, p: Ints, k: int, j: int) -> Sides:
+    """transpose(x * c, p) = transpose(x, p) * c,   and / c, for a scalar c"""
+    turned = transpose(x, p)
+    if j:
+        return Sides(transpose(x / c, p), turned / c, when=_scalar(c, x, k))
+    return Sides(transpose(x * c, p), turned * c, when=_scalar(c, x, k))
+
+
+@rule(
+    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", t="ints b s 2 4"),
+    refuse=[dict(x="b s 8", c="8", t="ints b s 2 4"), dict(x="b s 8", c=WIDER, t="ints b s 2 4"),
+            dict(x="2 3 8", c="=0.5:1 1 1", t="ints 6 8"), dict(x="2 3 8", c="=0.5:1 1 1 1", t="ints 0 2 3 8")],
+)  # fmt: skip
+def scaled_reshape(x: Tensor, c: Tensor, t: Tensor, k: int, j: int) -> Sides:
+    """reshape(x * c, t) = reshape(x, t) * c,   and / c, for a scalar c"""
+    scaled, plain = tensor("Reshape", x / c if j else x * c, t), call("Reshape", x, t)
+    return Sides(scaled, plain / c if j else plain * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
+
+
+@rule(
+    stage="marker", contract="reassociated", holds=dict(x="b n s h", y="b n h t"), refuse=[dict(x="s h", y="b n h t")],
+)  # fmt: skip
+def transpose_product(x: Tensor, y: Tensor) -> Sides:
+    """transpose(x @ y, 0132) = transpose(y, 0132) @ transpose(x, 0132)"""
+    when = [eq(rank(x), 4), eq(rank(y), 4)]
+    return Sides(transpose(x @ y, KT), transpose(y, KT) @ transpose(x, KT), when=when)
