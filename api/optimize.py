@@ -14,10 +14,12 @@ from itertools import chain
 import onnx_ir as ir
 
 from .egraph.budget import Budget, LimitReached, Limits
+from .egraph.engine.frozen import Frozen, Row
 from .egraph.engine.pace import SLACK
 from .egraph.engine.rule import Rule, select
-from .egraph.engine.saturate import Engine, Frozen, Row
+from .egraph.engine.saturate import Engine
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
+from .egraph.explanation.conflict import saturate
 from .egraph.extraction.extract import extract
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
@@ -272,7 +274,7 @@ class _Run:
                 engine.load(reading.terms)
         with self.timed("saturate"):
             try:
-                saturation = engine.saturate(budget, self.tell, rest)
+                saturation = saturate(engine, budget, self.tell, rest)
             except Contradiction as error:
                 raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
         if not saturation.complete:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, LimitReached, Limits
+from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.engine.rule import Rule
-from ..egraph.engine.saturate import Engine, Frozen, Row
+from ..egraph.engine.saturate import Engine
+from ..egraph.explanation.conflict import saturate
 from ..egraph.explanation.evaluation import Array, Inputs
 from ..egraph.explanation.explain import Derivation, derive
 from ..egraph.explanation.near_misses import near_misses, stopped
@@ -139,7 +141,7 @@ class Explainer:
     def _miss(self, lines: dict[str, None], budget: Budget, again: bool) -> None:
         engine = Engine(self.rules, self.target, present=self.reading.terms.rows, budget=budget)
         engine.load(self.reading.terms)
-        saturation = engine.saturate(budget, rest=budget.left() / 2 if budget.timed else 0.0)
+        saturation = saturate(engine, budget, rest=budget.left() / 2 if budget.timed else 0.0)
         budget.check("looking for near misses")
         frozen = engine.freeze()
         kept = {c for c, r in self.choice.items() if r in self.old} - (self._gone() if again else set())

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ..egraph.engine.saturate import Frozen, Row
-from ..egraph.terms import CLASSES, TENSOR, Op
+from ..egraph.engine.frozen import Frozen, Row
+from ..egraph.terms import CLASSES, TENSOR, IllFormed, Op
 from ..egraph.terms.dtypes import CODES, INT64, NAMES
-from ..egraph.terms.meaning import IllFormed, apply
+from ..egraph.terms.meaning import apply
 from .reader import Payloads
 
 #: Bytes of the largest constant that is computed, and of those it is computed from.

@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..egraph.budget import Budget
-from ..egraph.engine.saturate import Frozen, Row
+from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extraction.extract import ENode
 from ..egraph.targets import ABSENT, CostModel, Tensor, Work

@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..egraph.engine.saturate import Frozen, Row
+from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
 from .emit import constant, emit
 from .model.names import Names

@@ -15,16 +15,18 @@ side is one. Draws of `finite` rules hold finite numbers only, apart from masks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..engine.assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
 from ..engine.rule import Rule, Sides
-from ..terms import DIM, TENSOR
+from ..terms import DIM, TENSOR, Assumed, IllFormed
+from ..terms.attention import hides, lowest, widens
 from ..terms.dtypes import eps
-from ..terms.expression import Expr
-from ..terms.meaning import Assumed, IllFormed, differs, evaluate, first_difference, largest, outside
+from ..terms.expression import Env, Expr
+from ..terms.meaning import evaluate
 
 
 def bind(
@@ -124,3 +126,52 @@ def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 __all__ = ["bind", "same_pattern", "unequal"]
+
+
+def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
+    """Whether e holds an attention that these assumptions exclude."""
+    for t in e.subterms() if assumes else ():
+        if t.head == "Sdpa":
+            q, k, v, m = (evaluate(a, env) for a in t.args[:4])
+            batch = {k.shape[0], v.shape[0]} | ({m.shape[0]} - {1} if m is not None and m.ndim == 4 else set())
+            if SAME_BATCH in assumes and batch != {q.shape[0]}:
+                return True
+            if HEADS in assumes and k.shape[-3] != q.shape[-3]:
+                return True
+            if MASK_FITS in assumes and widens(q, k, m):
+                return True
+            if ROWS_VISIBLE in assumes and m is not None and _undefined(v, m, evaluate(t.args[-1], env)):
+                return True
+    return False
+
+
+def _undefined(v: np.ndarray, m: np.ndarray, guard: int) -> bool:
+    """Whether the mask m hides a row entirely, and that need not be the 0 that a guard makes of it."""
+    hidden, by_infinity = hides(m, lowest(m)), hides(m)
+    return bool(hidden.any()) and not (guard == 2 and (hidden == by_infinity).all() and np.isfinite(v).all())
+
+
+def largest(e: Expr, env: Env) -> float:
+    """The largest finite magnitude among the values of e and its subterms."""
+    values = [np.asarray(evaluate(t, env)) for t in e.subterms() if t.sort == TENSOR]
+    return max(float(np.abs(v[np.isfinite(v)]).max(initial=0)) for v in values if v.dtype.kind == "f")
+
+
+def differs(x: np.ndarray, y: np.ndarray) -> str:
+    """Why x and y are not bit-equal, "" if they are. Any NaN equals any NaN; -0.0 and 0.0 differ."""
+    if x.shape != y.shape:
+        return f"shapes {x.shape} and {y.shape}"
+    if x.dtype != y.dtype:
+        return f"element types {x.dtype} and {y.dtype}"
+    same = x == y
+    if x.dtype.kind == "f":
+        same = (same & (np.signbit(x) == np.signbit(y))) | (np.isnan(x) & np.isnan(y))
+    return first_difference(np.asarray(same), x, y)
+
+
+def first_difference(same: np.ndarray, x: np.ndarray, y: np.ndarray) -> str:
+    if same.all():
+        return ""
+    at = tuple(int(i[0]) for i in np.nonzero(~np.atleast_1d(same)))
+    left, right = np.atleast_1d(x)[at], np.atleast_1d(y)[at]
+    return f"first difference at {at}: left {left!r}, right {right!r}"

@@ -27,10 +27,10 @@ import numpy as np
 
 from ..engine.rule import Rule, Sides
 from ..errors import EGraphError, RuleError
-from ..terms import FLOAT, INT
+from ..terms import FLOAT, INT, IllFormed
 from ..terms.dtypes import code
 from ..terms.expression import Expr
-from ..terms.meaning import IllFormed, evaluate
+from ..terms.meaning import evaluate
 from .comparison import bind, unequal
 from .sample import Drawn, Sample, disturb, draw
 from .trial import Fired, Seeding, Trial

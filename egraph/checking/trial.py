@@ -13,10 +13,10 @@ from ..budget import Limits
 from ..engine.rule import Rule, Sides
 from ..engine.saturate import Engine, Saturation
 from ..errors import RuleError
-from ..terms import FLOAT, INT, INTS, LIST, TENSOR
+from ..terms import FLOAT, INT, INTS, LIST, TENSOR, IllFormed
 from ..terms.dtypes import NAMES, code, masking
 from ..terms.expression import Expr
-from ..terms.meaning import IllFormed, evaluate
+from ..terms.meaning import evaluate
 from .sample import Drawn
 
 _LIMITS = Limits(iterations=8, tuples=20_000)

@@ -6,17 +6,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..budget import Budget, Limits
 from ..errors import RuleError, UnsoundMerge
-from ..targets import MS, Target
-from ..terms import CLASSES, Op
-from ..terms.dtypes import NAMES
+from ..terms import Op
 from .facts import MADE_BY_FACTS, prelude
+from .frozen import Frozen
 from .pace import Pace
 from .rule import STAGES, VECTOR, Rule
-from .term_graph import TRUTHS, TermGraph
+from .term_graph import TermGraph
 
 #: Seconds that importing egglog takes, about.
 _IMPORT = 0.2
@@ -36,6 +35,12 @@ class Saturation:
         return self.stop == "saturated"
 
 
+class Runs(Protocol):
+    """What an e-graph asks of a target."""
+
+    def runs(self, declared: Iterable[Op] = ()) -> frozenset[tuple[str, int]]: ...
+
+
 class Engine:
     """One e-graph. Create, `load` a graph, `saturate`, then read it with `freeze`.
 
@@ -47,7 +52,7 @@ class Engine:
     """
 
     def __init__(
-        self, rules: Sequence[Rule], target: Target | None = None, *, apart: bool = False,
+        self, rules: Sequence[Rule], target: Runs | None = None, *, apart: bool = False,
         present: Iterable[str] | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
         budget = budget or Budget(Limits())
@@ -57,13 +62,13 @@ class Engine:
         self._b = bindings
         self.rules = list(rules)
         self.target = target
-        self._graph: TermGraph | None = None
+        self.graph: TermGraph | None = None
         self.egraph = bindings.EGraph()
         extra = sorted({op for r in rules for op in r.terms()}, key=lambda op: op.name)
         self.extra_ops = {op.name: op for op in extra}
         reached = None if present is None else reachable(self.rules, present)
         self.run(prelude(extra, reached))
-        legal = {*(target.legal if target else ()), *(pair for op in extra for pair in _legal(op, target))}
+        legal = target.runs(extra) if target else frozenset()
         runs = {name for name, _ in legal} if target else None
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
@@ -91,7 +96,7 @@ class Engine:
         return list(self.egraph.run_program(*commands))
 
     def load(self, graph: TermGraph) -> None:
-        self._graph = graph
+        self.graph = graph
         with tempfile.TemporaryDirectory() as folder:
             self.run("\n".join(graph.lowering(folder)))
             self.run("(run lower 1)")
@@ -144,7 +149,7 @@ class Engine:
         self, limits: Limits | Budget, progress: Callable[[str], None] | None = None, rest: float = 0.0
     ) -> Saturation:
         """Run the early stages (normal forms, markers) until nothing changes, then the late ones, and again, until
-        nothing changes at all or a limit is met. Raises UnsoundMerge naming the false rule.
+        nothing changes at all or a limit is met. Raises UnsoundMerge where facts contradict each other.
 
         A Budget is that of the call this is a part of, and `rest` the seconds that the call takes afterwards for an
         e-graph of this size. A single step may lead beyond a limit: then `tuples` is more than SLACK times the limit,
@@ -173,12 +178,7 @@ class Engine:
             rounds = budget.limits.iterations
             return Saturation(f"iteration limit {rounds}", rounds, pace.size, matches)
         except self._b.EggSmolError as error:
-            from ..explanation.conflict import blame
-
-            reason = str(error).splitlines()[0]
-            if self._graph is None:
-                raise UnsoundMerge(reason) from error
-            raise blame(self.rules, self.target, self._graph, budget, reason) from error
+            raise UnsoundMerge(str(error).splitlines()[0]) from error
 
     def facts(self) -> None:
         """Derive all facts. Raises UnsoundMerge if the facts seeded contradict each other."""
@@ -220,114 +220,3 @@ def reachable(rules: Sequence[Rule], present: Iterable[str]) -> frozenset[str]:
         if len(waiting) == len(readings):
             return frozenset(reached)
         readings = waiting
-
-
-def _legal(op: Op, target: Target | None) -> list[tuple[str, int]]:
-    """Where a term declared by a caller runs: as the target says; for every type if it has no such operator.
-
-    A domain of the caller's own is unknown to any target, and who declares an operator knows that it runs.
-    """
-    domain, kind = op.forms[-1].domain, op.forms[-1].kind
-    known = {code for code, name in NAMES.items() if target is not None and target.supports(domain, kind, name)}
-    foreign = domain not in ("", MS)
-    return [] if op.marker else [(op.name, code) for code in sorted(known or (NAMES if foreign else ()))]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand
-    order.
-    """
-
-    cls: int
-    op: str
-    children: tuple[int, ...]
-    attrs: tuple[Any, ...]
-
-
-class Frozen:
-    """The e-graph as plain Python data. Classes of tensors, lists and nodes share one numbering."""
-
-    def __init__(self, egraph: Any) -> None:
-        functions = egraph.freeze().functions
-        self.rows: list[Row] = []
-        self._numbers: dict[tuple[str, Any], int] = {}
-        number = self._number
-        vectors: dict[Any, tuple[int, ...]] = {}
-
-        def vector(v: Any) -> tuple[int, ...]:
-            if v not in vectors:
-                vectors[v] = tuple(egraph.value_to_i64(x) for x in egraph.value_to_vec(v))
-            return vectors[v]
-
-        read: dict[str, Callable[[Any], Any]] = {
-            "i64": egraph.value_to_i64, "f64": egraph.value_to_f64, "IV": vector,
-            "String": egraph.value_to_string,
-        }  # fmt: skip
-        skip = {"V", "VL", "VN", "spread", "dim", "elem", "iv", "DNum", "DSym"}
-        for name, f in functions.items():
-            if f.output_sort not in CLASSES or name in skip:
-                continue
-            sorts = f.input_sorts
-            for r in f.rows:
-                if r.subsumed:
-                    continue
-                children, attrs = [], []
-                for s, v in zip(sorts, r.inputs, strict=True):
-                    if s in CLASSES:
-                        children.append(number(s, v))
-                    elif s != "Dim":
-                        attrs.append(read[s](v))
-                self.rows.append(Row(number(f.output_sort, r.output), name, tuple(children), tuple(attrs)))
-        self.values = {egraph.value_to_i64(r.inputs[0]): number("T", r.output) for r in functions["V"].rows}
-        self._cells = {
-            (sort, egraph.value_to_i64(r.inputs[0])): number(sort, r.output)
-            for name, sort in (("V", "T"), ("VL", "TL"), ("VN", "Nd")) for r in functions[name].rows
-        }  # fmt: skip
-        known: dict[Any, int | str] = {r.output: f"${egraph.value_to_i64(r.inputs[0])}" for r in functions["DSym"].rows}
-        known.update({r.output: egraph.value_to_i64(r.inputs[0]) for r in functions["DNum"].rows})
-        self.symbols = {egraph.value_to_i64(r.inputs[0]): known[r.output] for r in functions["DSym"].rows}
-        self.dtype = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows}
-        self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
-        self.number = {number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows}
-        self.truths = {
-            fact: {number("T", r.inputs[0]) for r in functions[relation].rows} for fact, relation in TRUTHS.items()
-        }
-        self._dims: dict[int, dict[int, int | str]] = {}
-        for r in functions["dim"].rows:
-            if r.output in known:
-                at = self._dims.setdefault(number("T", r.inputs[0]), {})
-                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
-        self.elements: dict[int, dict[int, int | str]] = {}
-        for r in functions["elem"].rows:
-            if r.output in known:
-                at = self.elements.setdefault(number("T", r.inputs[0]), {})
-                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
-        self.why: dict[int, set[int]] = {}
-        for r in functions["why"].rows:
-            self.why.setdefault(number("T", r.inputs[0]), set()).add(egraph.value_to_i64(r.inputs[1]))
-
-    def cell(self, sort: str, number: int) -> int:
-        """The class of a tensor, list or node by its number in the loaded graph."""
-        return self._cells[sort, number]
-
-    def class_of(self, value: Any, sort: str = "T") -> int:
-        """The class of a value of egglog's own."""
-        return self._number(sort, value)
-
-    def _number(self, sort: str, value: Any) -> int:
-        return self._numbers.setdefault((sort, value), len(self._numbers))
-
-    @property
-    def classes(self) -> int:
-        return len(self._numbers)
-
-    def shape(self, cls: int) -> tuple[int | str | None, ...] | None:
-        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where
-        unknown.
-        """
-        rank = self.rank.get(cls)
-        if rank is None:
-            return None
-        dims = self._dims.get(cls, {})
-        return tuple(dims.get(i - rank) for i in range(rank))

@@ -8,24 +8,37 @@ answer.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from ..budget import Budget, LimitReached
+from ..budget import Budget, LimitReached, Limits
+from ..engine.frozen import Frozen
 from ..engine.rule import STAGES, Rule
+from ..engine.saturate import Engine, Runs, Saturation
 from ..engine.term_graph import TermGraph
 from ..errors import Contradiction, UnsoundMerge
-from ..targets import Target
 from ..terms import LEAVES
 from ..terms.dtypes import NAMES
 from .notation import Notation
 
-if TYPE_CHECKING:
-    from ..engine.saturate import Frozen
+
+def saturate(
+    engine: Engine, limits: Limits | Budget, progress: Callable[[str], None] | None = None, rest: float = 0.0
+) -> Saturation:
+    """`engine.saturate`, with an error that names the false rule where facts contradict each other.
+
+    Raises UnsoundMerge, or Contradiction if the model's own facts do.
+    """
+    try:
+        return engine.saturate(limits, progress, rest)
+    except UnsoundMerge as error:
+        if engine.graph is None:
+            raise
+        budget = limits if isinstance(limits, Budget) else Budget(limits)
+        raise blame(engine.rules, engine.target, engine.graph, budget, str(error)) from error
 
 
 def blame(
-    rules: Sequence[Rule], target: Target | None, graph: TermGraph, budget: Budget, reason: str
+    rules: Sequence[Rule], target: Runs | None, graph: TermGraph, budget: Budget, reason: str
 ) -> UnsoundMerge:  # fmt: skip
     """An error that names the rule, the two terms it equates and the facts that differ; `reason` is egglog's own.
 
@@ -45,7 +58,6 @@ def blame(
 
 def _first_conflict(graph: TermGraph) -> int:
     """The first term, in the order they were made, with which the graph so far has contradictory facts."""
-    from ..engine.saturate import Engine
 
     def contradicts(last: int) -> bool:
         engine = Engine([], None)
@@ -60,13 +72,11 @@ def _first_conflict(graph: TermGraph) -> int:
 
 
 def _until_conflict(
-    rules: Sequence[Rule], target: Target | None, graph: TermGraph, budget: Budget
+    rules: Sequence[Rule], target: Runs | None, graph: TermGraph, budget: Budget
 ) -> tuple[list[int], int | None]:
     """(rules run before, the number of the one that meets the conflict; -1 if none is needed, None if none
     does). Raises LimitReached.
     """
-    from ..engine.saturate import Engine
-
     engine, done = Engine(rules, target, apart=True), list[int]()
     engine.load(graph)
     order = sorted(range(len(rules)), key=lambda k: (STAGES.index(rules[k].stage), k))
@@ -89,14 +99,12 @@ def _until_conflict(
 
 def _describe(
     rules: Sequence[Rule],
-    target: Target | None,
+    target: Runs | None,
     graph: TermGraph,
     done: Sequence[int],
     number: int,
     reason: str,
 ) -> str:
-    from ..engine.saturate import Engine
-
     rule = rules[number]
     engine = Engine(rules, target, apart=True)
     engine.load(graph)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.saturate import Frozen, Row
+from ..engine.frozen import Frozen, Row
 from ..engine.term_graph import TermGraph
 from ..terms import CLASSES, DIM, INTS, LEAVES, TENSOR, Op, names
 from ..terms.dtypes import NAMES, eps

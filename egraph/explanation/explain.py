@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..budget import Budget, LimitReached, Limits
+from ..engine.frozen import Frozen, Row
 from ..engine.rule import Rule
-from ..engine.saturate import Engine, Frozen, Row
+from ..engine.saturate import Engine, Runs
 from ..engine.term_graph import TermGraph
 from ..errors import UnsoundMerge, one_line
-from ..targets import Target
 from ..terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
 from .evaluation import Evaluation, Inputs
 from .matching import instance
@@ -272,7 +272,7 @@ def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
 class Replay:
     """An e-graph of one problem on which rules run one at a time, in the order given."""
 
-    def __init__(self, rules: Sequence[Rule], target: Target | None, posed: Problem, budget: Budget) -> None:
+    def __init__(self, rules: Sequence[Rule], target: Runs | None, posed: Problem, budget: Budget) -> None:
         self.rules, self.posed, self.budget = rules, posed, budget
         self.engine = Engine(rules, target, apart=True, budget=budget)
         self.engine.load(posed.graph)
@@ -334,7 +334,7 @@ class Replay:
 
 
 def derive(
-    regions: Regions, cls: int, target: Target | None, inputs: Inputs, budget: Budget | None = None, *,
+    regions: Regions, cls: int, target: Runs | None, inputs: Inputs, budget: Budget | None = None, *,
     views: bool = True,
 ) -> Derivation:  # fmt: skip
     """How the class of a chosen fused operator came to hold it; `views` as in `Regions.of`.
@@ -358,7 +358,7 @@ def derive(
     return _failed(regions, region, target, inputs, budget)
 
 
-def _failed(regions: Regions, region: Region, target: Target | None, inputs: Inputs, budget: Budget) -> Derivation:
+def _failed(regions: Regions, region: Region, target: Runs | None, inputs: Inputs, budget: Budget) -> Derivation:
     """The two ends of a chain that is not found, and those of its steps that are false."""
     rules = [regions.rules[k] for k in regions.candidates(region)]
     replay = Replay(rules, target, problem(regions, region), budget)

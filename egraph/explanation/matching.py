@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..engine.frozen import Row
 from ..engine.rule import Rule, Sides
-from ..engine.saturate import Row
 from ..terms import CLASSES
 from ..terms.expression import Expr
 from .notation import Notation

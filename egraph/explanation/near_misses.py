@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..budget import Budget, Limits
+from ..engine.frozen import Frozen
 from ..engine.rule import Guard, Rule, Sides, flatten, named
-from ..engine.saturate import Engine, Frozen
+from ..engine.saturate import Engine
 from ..terms import FLOAT, INT, LAYOUT, OPS, TENSOR, Op
 from ..terms.dtypes import NAMES
 
@@ -63,7 +64,7 @@ def near_misses(
     budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
     present = {r.op for r in frozen.rows}
-    known = {op for op, _ in engine.target.legal} if engine.target is not None else None
+    known = {op for op, _ in engine.target.runs(engine.extra_ops.values())} if engine.target is not None else None
     tried: dict[str, _Try] = {}
     whole: dict[str, int] = {}
     for number, rule in enumerate(engine.rules):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..engine.saturate import Frozen, Row
+from ..engine.frozen import Frozen, Row
 from ..terms import CLASSES, DIM, INTS, LIST, NUMBERS, OPS, TENSOR, Op
 
 _INFIX = {

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..engine.frozen import Frozen, Row
 from ..engine.rule import STAGES, Rule
-from ..engine.saturate import Frozen, Row
 from ..engine.term_graph import TermGraph
 from ..terms import CLASSES, LAYOUT, names
 from ..terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from ..engine.saturate import Frozen, Row
+from ..engine.frozen import Frozen, Row
 from ..terms import LAYOUT
 
 #: Terms between a class and its original value, at most.

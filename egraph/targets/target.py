@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from ..errors import CostError, TargetError
-from ..terms import FLOAT, OPS
-from ..terms.dtypes import CODES
+from ..terms import FLOAT, OPS, Op
+from ..terms.dtypes import CODES, NAMES
 from . import cpu, cuda
 from .kernels import DTYPES, expand
 from .prices import Prices
@@ -62,6 +62,21 @@ class Target:
             (name, code) for name, codes in legal.items() for code in codes
             if not (name in coarse and code == CODES["float64"])
         )  # fmt: skip
+
+    def runs(self, declared: Iterable[Op] = ()) -> frozenset[tuple[str, int]]:
+        """`legal`, and the same for terms that a caller declares.
+
+        A domain of the caller's own is unknown to any target, and who declares an operator knows that it runs.
+        """
+        found = set(self.legal)
+        for op in declared:
+            if op.marker:
+                continue
+            form = op.forms[-1]
+            known = [code for code, name in NAMES.items() if self.supports(form.domain, form.kind, name)]
+            foreign = form.domain not in ("", MS)
+            found.update((op.name, code) for code in (known or (NAMES if foreign else ())))
+        return frozenset(found)
 
 
 class Kernel(Protocol):

@@ -11,6 +11,7 @@ from onnx_egraph.egraph.engine.rule import Rule, load_egglog
 from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.errors import RuleError, UnsoundMerge
+from onnx_egraph.egraph.explanation.conflict import saturate
 from onnx_egraph.egraph.explanation.evaluation import Inputs
 from onnx_egraph.egraph.explanation.explain import Derivation, derive
 from onnx_egraph.egraph.explanation.region import Regions
@@ -49,7 +50,7 @@ def optimise(g: TermGraph, rules: Sequence[Rule], prices: dict[str, int]) -> tup
     """The cheapest term of the only root, at the given prices (others 10), and its class."""
     engine = Engine(rules, CPU)
     engine.load(g)
-    engine.saturate(Limits())
+    saturate(engine, Limits())
     frozen = engine.freeze()
     ops = {**g.ops, **engine.extra_ops}
     rows = [r for r in frozen.rows if not ops[r.op].marker]
@@ -190,7 +191,7 @@ def test_a_contradiction_names_the_rule_and_both_terms(false: Rule, graph: Small
     engine = Engine(rules, CPU)
     engine.load(graph)
     with pytest.raises(UnsoundMerge) as caught:
-        engine.saturate(Limits())
+        saturate(engine, Limits())
     message = str(caught.value)
     assert message == f"rule {false.name} is false ({false.law}): it equates {terms} ({fact})"
 
@@ -200,7 +201,7 @@ def test_a_false_rule_in_text_is_named_as_well() -> None:
     engine = Engine([*ALL, load_egglog(text, stage="normal")], CPU)
     engine.load(_graph("Neg"))
     with pytest.raises(UnsoundMerge, match=r"rule exp-is-half is false .*equates exp\(x0\) and cast\(exp\(x0\), 10\)"):
-        engine.saturate(Limits())
+        saturate(engine, Limits())
 
 
 def test_facts_that_contradict_before_any_rule() -> None:
@@ -209,7 +210,7 @@ def test_facts_that_contradict_before_any_rule() -> None:
     engine = Engine(ALL, CPU)
     engine.load(g)
     with pytest.raises(UnsoundMerge, match="before any rule has run"):
-        engine.saturate(Limits())
+        saturate(engine, Limits())
 
 
 # ---------------------------------------------------------------------------------------- rules in plain text
@@ -229,7 +230,7 @@ def test_text_rules_say_where_they_matched() -> None:
     g.roots = [g.add("Mul", double, minus)]
     engine = Engine([mine], CPU)
     engine.load(g)
-    engine.saturate(Limits())
+    saturate(engine, Limits())
     frozen = engine.freeze()
     assert frozen.values[double] == frozen.values[x]
     assert {frozen.values[x], frozen.values[minus]} <= set(frozen.why)

@@ -10,9 +10,9 @@ import pytest
 
 from onnx_egraph.egraph.engine.saturate import Engine
 from onnx_egraph.egraph.engine.term_graph import TermGraph
-from onnx_egraph.egraph.terms import OPS
+from onnx_egraph.egraph.terms import OPS, IllFormed
 from onnx_egraph.egraph.terms.dtypes import BOOL, code
-from onnx_egraph.egraph.terms.meaning import IllFormed, apply
+from onnx_egraph.egraph.terms.meaning import apply
 
 LOW = -3e38
 COMPARE = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")

@@ -35,6 +35,11 @@ class Source:
     def folder(self) -> str:
         return self.path.relative_to(ROOT).parts[0]
 
+    @property
+    def shelf(self) -> str:
+        """The folder inside its layer, or nothing."""
+        return "/".join(self.path.relative_to(ROOT).parts[1:-1])
+
     def imports(self) -> Iterator[tuple[int, str]]:
         """(line, absolute dotted name) of each import, at any depth; `from a import b` gives `a.b`."""
         package = [*PACKAGES[self.folder].split("."), *self.path.relative_to(ROOT).parent.parts[1:]]

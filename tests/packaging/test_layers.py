@@ -1,8 +1,11 @@
-"""The layers: egraph < rules, egraph < lowering, api on top; egglog and ONNX are known to one folder each."""
+"""The layers: egraph < rules, egraph < lowering, api on top; the shelves inside a layer, which stand on one another
+without a circle; egglog and ONNX are known to one folder each.
+"""
 
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from typing import Any
 
 import pytest
@@ -13,6 +16,27 @@ ALLOWED = {
     "rules": ("onnx_egraph.egraph",),
     "lowering": ("onnx_egraph.egraph",),
     "api": ("onnx_egraph.egraph", "onnx_egraph.lowering", "onnx_egraph.rules"),
+}
+# what a shelf may import of its own layer, besides itself; "" are the files that stand on no shelf
+SHELVES = {
+    "egraph": {
+        "": (),
+        "terms": ("",),
+        "engine": ("", "terms"),
+        "targets": ("", "terms", "engine"),
+        "extraction": ("",),
+        "explanation": ("", "terms", "engine", "extraction"),
+        "checking": ("", "terms", "engine"),
+    },
+    "lowering": {
+        "model": (),
+        "shapes": ("model",),
+        "": ("model", "shapes"),
+        "files": ("model", "shapes", ""),
+        "verify": ("model", "shapes", "", "files"),
+    },
+    "rules": {"rope": (), "attention": ("rope",), "": ("rope", "attention")},
+    "api": {"": ()},
 }
 # distribution -> the only folders that may import it
 ONLY_IN = {
@@ -44,7 +68,29 @@ def violations(source: Any, packages: dict[str, str]) -> list[str]:
         allowed = lower == [own] or bool(lower and lower[0] in ALLOWED[source.folder])
         if not allowed and not (source.folder == "api" and not lower):
             found.append(f"{source.name}:{line}: {name}: {source.folder} must not import it")
+        if lower == [own] and own != "onnx_egraph":
+            shelf = shelf_of(source.folder, name.removeprefix(own + "."))
+            if shelf != source.shelf and shelf not in SHELVES[source.folder][source.shelf]:
+                found.append(f"{source.name}:{line}: {name}: shelf {source.shelf!r} must not import {shelf!r}")
     return found
+
+
+def shelf_of(folder: str, name: str) -> str:
+    """The shelf of a module or of something in it, by its name inside the layer."""
+    return first if (first := name.split(".")[0]) in SHELVES[folder] else ""
+
+
+def test_the_shelves_are_all_there_are(sources: Any) -> None:
+    found: dict[str, set[str]] = {}
+    for source in sources:
+        found.setdefault(source.folder, {""}).add(source.shelf)
+    assert found == {folder: set(shelves) for folder, shelves in SHELVES.items()}
+
+
+def test_the_shelves_stand_on_one_another() -> None:
+    """TopologicalSorter raises CycleError for a circle."""
+    for shelves in SHELVES.values():
+        assert [*TopologicalSorter(shelves).static_order()]
 
 
 def test_no_folder_imports_a_higher_one(sources: Any, packages: Any) -> None:
@@ -68,6 +114,14 @@ def test_no_folder_imports_a_higher_one(sources: Any, packages: Any) -> None:
         ("lowering/x.py", "import onnx_egraph.cli"),
         ("api/x.py", "from egglog.bindings import EGraph"),
         ("api/x.py", "from onnx import helper"),
+        ("egraph/terms/x.py", "from ..engine.rule import Rule"),
+        ("egraph/engine/x.py", "def f():\n    from ..explanation.conflict import saturate"),
+        ("egraph/engine/x.py", "from ..targets import Target"),
+        ("egraph/checking/x.py", "from ..explanation import notation"),
+        ("egraph/x.py", "from .terms import OPS"),
+        ("lowering/shapes/x.py", "from ..reader import read"),
+        ("lowering/x.py", "from .files.load import load"),
+        ("rules/rope/x.py", "from ..attention.attention import sdpa"),
     ],
 )
 def test_the_check_sees_a_violation(name: str, text: str, parse: Any, packages: Any) -> None:
@@ -81,6 +135,11 @@ def test_the_check_sees_a_violation(name: str, text: str, parse: Any, packages: 
             "egraph/x.py",
             "import numpy as np\nfrom .errors import EGraphError\nfrom egglog.bindings import EGraph",
         ),
+        (
+            "egraph/targets/x.py",
+            "from ..terms import OPS\nfrom ..engine.rule import Rule\nfrom ..errors import RuleError",
+        ),
+        ("lowering/files/x.py", "from ..reader import CALL\nfrom ..model.names import Names\nfrom .load import load"),
         ("rules/x.py", "from ..egraph.rule import rule\nfrom .layout import LAYOUT\nfrom . import norm"),
         (
             "lowering/x.py",

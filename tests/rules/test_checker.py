@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnx_egraph.egraph.checking.comparison import differs
 from onnx_egraph.egraph.checking.sample import Sample, draw, parse
 from onnx_egraph.egraph.checking.soundness import Checker, check, replay
 from onnx_egraph.egraph.engine.lang import Sides, Tensor, le, rank, rule, variable
 from onnx_egraph.egraph.errors import RuleError
-from onnx_egraph.egraph.terms.meaning import differs
 from onnx_egraph.rules import ALL
 
 from .bad_rules import BAD, Bad, wrong_equation

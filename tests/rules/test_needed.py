@@ -12,7 +12,8 @@ from onnx_egraph.egraph.checking.sample import Sample, draw
 from onnx_egraph.egraph.checking.trial import Seeding, _Seed
 from onnx_egraph.egraph.engine.rule import Rule
 from onnx_egraph.egraph.engine.saturate import Engine
-from onnx_egraph.egraph.terms.meaning import IllFormed, evaluate
+from onnx_egraph.egraph.terms import IllFormed
+from onnx_egraph.egraph.terms.meaning import evaluate
 from onnx_egraph.rules import ALL
 
 #: Rules whose law also follows from others on every sample, and why they are kept.

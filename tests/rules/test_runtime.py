@@ -16,13 +16,13 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnx_egraph.egraph.checking.comparison import bind, same_pattern
+from onnx_egraph.egraph.checking.comparison import bind, differs, first_difference, outside, same_pattern
 from onnx_egraph.egraph.checking.sample import Sample, draw
 from onnx_egraph.egraph.engine.rule import Rule, Sides
-from onnx_egraph.egraph.terms import OPS
+from onnx_egraph.egraph.terms import OPS, IllFormed
 from onnx_egraph.egraph.terms.dtypes import eps
 from onnx_egraph.egraph.terms.expression import Expr
-from onnx_egraph.egraph.terms.meaning import IllFormed, differs, evaluate, first_difference, outside
+from onnx_egraph.egraph.terms.meaning import evaluate
 from onnx_egraph.rules import ALL
 
 from .printing import DEFINITIONS, model

@@ -15,15 +15,17 @@ import pytest
 
 from onnx_egraph.egraph.checking.comparison import bind
 from onnx_egraph.egraph.checking.sample import Sample, Spec, draw
-from onnx_egraph.egraph.engine.saturate import Engine, Frozen, Limits
+from onnx_egraph.egraph.engine.frozen import Frozen
+from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.targets import Target
-from onnx_egraph.egraph.terms import INTS, LIST, OPS, TENSOR
+from onnx_egraph.egraph.terms import INTS, LIST, OPS, TENSOR, IllFormed
 from onnx_egraph.egraph.terms.dtypes import NAMES, code
 from onnx_egraph.egraph.terms.expression import Expr
-from onnx_egraph.egraph.terms.meaning import IllFormed, evaluate_classes
 from onnx_egraph.egraph.terms.meaning import apply as compute
 from onnx_egraph.rules import ALL
+
+from .classes import evaluate_classes
 
 GRAPHS = 12
 Pair = tuple[Any, Any]  # a value for each of two sizes of the symbols
