@@ -138,7 +138,7 @@ def optimize(
     time_limit: TimeOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Optimise MODEL, compare the numbers of both models, write OUT, and say what was fused."""
+    """Optimize MODEL, compare the numbers of both models, write OUT, and say what was fused."""
     from . import saturate_and_extract
 
     dims = parse_dims(dim)

@@ -113,7 +113,7 @@ def saturate_and_extract(
         runtime.check()
         budget.kept = _VERIFIED * (budget.limits.seconds or 0.0)
     with _uncollected():
-        result = run.optimise(model)
+        result = run.optimize(model)
     budget.kept = 0.0
     if verify:
         with run.timed("verify"):
@@ -169,7 +169,7 @@ class _Run:
         self._stops[f"{reason} in graph {graph.name!r}" if graph is not None else reason] = None
         self.report.stop = "; ".join(self._stops)
 
-    def optimise(self, source: Source) -> Result:
+    def optimize(self, source: Source) -> Result:
         budget, kept = self.budget, self.budget.kept
         begin = budget.clock()
         self.tell("reading")
@@ -178,11 +178,11 @@ class _Run:
         self._spent = budget.clock() - begin
         budget.kept += _GIVEN * self._spent
         try:
-            return self._optimise(loaded)
+            return self._optimize(loaded)
         finally:
             budget.kept = kept
 
-    def _optimise(self, loaded: Loaded) -> Result:
+    def _optimize(self, loaded: Loaded) -> Result:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before, report.calls = loaded.opset, _count(model), [*loaded.calls]
         imports = dict(model.graph.opset_imports)
@@ -197,7 +197,7 @@ class _Run:
                 lift_constants(model)
                 self.inputs = unlist(model)
             again = self._pass(model, first=True)
-            # A body may learn from its optimised surroundings, rules from a constant what they cannot from the nodes
+            # A body may learn from its optimized surroundings, rules from a constant what they cannot from the nodes
             # it was computed from, and sizes that one graph leaves open are known in another.
             more = len(list(model.graphs())) > 1 or self._beyond or not self._settled
             for _ in range(_PASSES if more else 0):
@@ -229,7 +229,7 @@ class _Run:
         return Result(given, report, model, stamps(loaded), self.explainers, None, self.budget.limits)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
-        """Optimise every graph of the model in place, bodies first; whether anything changed. The first pass
+        """Optimize every graph of the model in place, bodies first; whether anything changed. The first pass
         prices the model as it came. Raises LimitReached before any graph.
         """
         self.tell("inferring shapes")
@@ -257,7 +257,7 @@ class _Run:
     def _graph(
         self, model: ir.Model, graph: ir.Graph, shapes: Shapes, names: Names, opset: int, first: bool, part: float
     ) -> bool:  # fmt: skip
-        """Optimise one graph in place, which is `part` of the model; False if it was left as it is.
+        """Optimize one graph in place, which is `part` of the model; False if it was left as it is.
 
         Raises LimitReached, and then it was, too.
         """
@@ -338,7 +338,7 @@ class _Run:
 
 
 def _left_alone(loaded: Loaded) -> str:
-    """Why a model is not optimised at all, or nothing."""
+    """Why a model is not optimized at all, or nothing."""
     if not loaded.opset:
         return "no operator set of the default domain is imported, and onnxruntime takes its newest; import one"
     functions = loaded.model.functions.values()
@@ -401,9 +401,9 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> Non
     small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
     large = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n > _COMPARED])}
 
-    def compared(optimised: ir.Model) -> Verification:
+    def compared(optimized: ir.Model) -> Verification:
         at_sizes = partial(
-            compare, source, optimised, large=large, strict=run.strict, provider=run.target.provider, runtime=runtime
+            compare, source, optimized, large=large, strict=run.strict, provider=run.target.provider, runtime=runtime
         )
         outcome = at_sizes(dims=small)
         if outcome.runs or outcome.mismatches or not small:
@@ -414,7 +414,7 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> Non
     def right_without(names: Iterable[str]) -> bool:
         searching = "looking for the false rule"
         run.budget.check(searching)
-        run.tell(f"looking for the false rule: optimising without {len(set(names))} rules")
+        run.tell(f"looking for the false rule: optimizing without {len(set(names))} rules")
         again = _Run(
             select(run.rules, names),
             run.cost,
@@ -425,7 +425,7 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> Non
             run.strict,
         )
         try:
-            outcome = compared(again.optimise(model)._ir)
+            outcome = compared(again.optimize(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
             return False
         run.budget.check(searching)  # else what agrees may be the model as it came

@@ -22,7 +22,7 @@ from .report import Report
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The optimised model, of the same kind as the input (a path gives an onnx_ir.Model), and the report.
+    """The optimized model, of the same kind as the input (a path gives an onnx_ir.Model), and the report.
 
     Where the report says unchanged, it is the model as it was given.
     """

@@ -1,4 +1,4 @@
-"""Running both models after an optimisation, and finding the rule to blame when their numbers differ."""
+"""Running both models after an optimization, and finding the rule to blame when their numbers differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verdict(
     """What the report says of a comparison. Nothing that could not be compared counts as verified.
 
     Raises VerificationError with the first difference if there is one, naming the rule: `right_without`
-    optimises again without some rules and says whether the numbers are right then. `suspects` are rules whose
+    optimizes again without some rules and says whether the numbers are right then. `suspects` are rules whose
     own step is seen to change a value, `used` all that had a part in the result, the likelier ones last.
     """
     if outcome.mismatches:
@@ -59,7 +59,7 @@ def _differs(first: Mismatch) -> str:
         mode = f", its optimizations {first.runtime}" if first.runtime else ""
         return f"onnxruntime {first.want} the original, not the optimized model{where}: {first.got}{mode}"
     apart = f" (largest difference {first.max_abs:.3g})" if first.kind == "nan" else ""
-    return f"the optimised model differs in {first}{apart}"
+    return f"the optimized model differs in {first}{apart}"
 
 
 def culprits(used: Sequence[str], right_without: Callable[[Names], bool]) -> list[str]:

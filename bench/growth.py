@@ -1,8 +1,8 @@
-"""How the optimiser's cost grows with depth.
+"""How the optimizer's cost grows with depth.
 
     python bench/growth.py [MODEL] [--layers 2,7,14,28,56] [--repeat 3] [--limit 1.15] [--json FILE]
 
-Optimises the same architecture at several depths (see `deepen.py`), each run in a fresh process, the
+Optimizes the same architecture at several depths (see `deepen.py`), each run in a fresh process, the
 depths interleaved. Prints medians and the slope of log(CPU seconds) over log(layers); ends with status 1
 where a slope is above the limit. Node counts are checked to be equal in every repeat.
 """
@@ -39,7 +39,7 @@ def run(model: Path, depths: Sequence[int], repeat: int, python: str) -> dict[in
         for depth, file in files.items():
             onnx.save(deepen(model, depth), file)
         for turn in range(repeat):
-            # Every other round backwards, so that a slow drift of the machine favours no depth.
+            # Every other round backwards, so that a slow drift of the machine favors no depth.
             for depth in depths if turn % 2 == 0 else reversed(depths):
                 sample = measure("ours", files[depth], python=python)
                 samples[depth].append(sample)

@@ -2,7 +2,7 @@
 
     python bench/speed.py A.onnx B.onnx [--points 1x1,1x16,1x128,4x64] [--rounds 15] [--processes 3]
 
-CPU time of one thread, all of onnxruntime's own optimisations on for both. Each round runs A B B A, so a
+CPU time of one thread, all of onnxruntime's own optimizations on for both. Each round runs A B B A, so a
 machine that drifts costs both sides the same; a ratio above 1 means that B is faster. `A/A` is the ratio of
 the two A runs of a round: what the machine alone makes of it. Points are BATCHxSEQ or BATCHxSEQ+PAST for
 models with a key-value cache. Ends with status 1 where the outputs do not agree, or below --at-least.
@@ -120,7 +120,7 @@ def feeds(graph: onnx.GraphProto, point: Point, vocab: int) -> Feeds:
 
 
 def open_session(path: str) -> ort.InferenceSession:
-    """One thread, every optimisation, the CPU."""
+    """One thread, every optimization, the CPU."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = 1
     settings.inter_op_num_threads = 1

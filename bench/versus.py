@@ -1,13 +1,13 @@
-"""Our optimiser beside others, on one model, in one run.
+"""Our optimizer beside others, on one model, in one run.
 
     python bench/versus.py MODEL [--peers ort:qwen3,onnxscript,load] [--repeat 3]
 
 Each measurement is a fresh process, all tools take turns. Compared are CPU seconds from the file to the
-optimised model in memory, imports excluded. Peers:
+optimized model in memory, imports excluded. Peers:
 
     ort:TYPE     onnxruntime.transformers.optimizer.optimize_model(model_type=TYPE)
     onnxscript   onnxscript.rewriter.ort_fusions.optimize_for_ort
-    load         no optimiser but onnxruntime's own work on the file: creating a session, all optimisations on
+    load         no optimizer but onnxruntime's own work on the file: creating a session, all optimizations on
 
 Peers that live in another environment: --peer-python PATH.
 """

@@ -64,7 +64,7 @@ class TargetError(EGraphError):
 
 
 class VerificationError(EGraphError):
-    """The optimised model's numbers differ from the original's."""
+    """The optimized model's numbers differ from the original's."""
 
 
 class OutputError(EGraphError):

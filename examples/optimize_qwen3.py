@@ -1,4 +1,4 @@
-"""Optimise the small Qwen3 export in this folder, print the report, run both models on the same input.
+"""Optimize the small Qwen3 export in this folder, print the report, run both models on the same input.
 
     python examples/optimize_qwen3.py [OUT.onnx]
 
@@ -26,7 +26,7 @@ def run(path: Path, feed: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def main(output: Path) -> None:
-    """Write the optimised model to `output`."""
+    """Write the optimized model to `output`."""
     result = saturate_and_extract(MODEL, verify=True)
     print(result.report.text())
     result.save(output)

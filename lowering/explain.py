@@ -1,4 +1,4 @@
-"""Explanations of one optimised graph: by which rules a node came to be, and what almost matched."""
+"""Explanations of one optimized graph: by which rules a node came to be, and what almost matched."""
 
 from __future__ import annotations
 

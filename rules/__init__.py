@@ -19,7 +19,7 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 
 #: Laws that hold for any model.
 ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic)
-#: Rotary position embeddings, normalisation and activations as fused operators.
+#: Rotary position embeddings, normalization and activations as fused operators.
 FUSION: tuple[Rule, ...] = _rules(
     rotary, rope_targets, norm, activation, attention_layout, attention, merged, grouped, sink, attention_targets, gqa
 )

@@ -1,8 +1,8 @@
-"""Normalisation over the last axis.
+"""Normalization over the last axis.
 
 Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalization-23.
 
-`rnorm(x, eps)` is x / sqrt(mean(x^2) + eps); a layer normalisation is the rnorm of x minus its mean.
+`rnorm(x, eps)` is x / sqrt(mean(x^2) + eps); a layer normalization is the rnorm of x minus its mean.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rnorm(x: Tensor, eps: Float) -> Tensor:
     return tensor("RNorm", x, eps)
 
 
-def centre(x: Tensor) -> Tensor:
+def center(x: Tensor) -> Tensor:
     return tensor("Center", x)
 
 
@@ -195,9 +195,9 @@ def rms_norm_plain(x: Tensor, h: Int, t: Int, eps: Float) -> Sides:
     holds=[dict(x="b s h"), dict(x="b s h:float16")],
     refuse=[dict(x="b s h:int64")],
 )  # fmt: skip
-def centre_sub(x: Tensor, t: int) -> Sides:
-    """x - mean(x) = centre(x)   for floating x: the mean of integers is rounded"""
-    return Sides(x - mean(x), centre(x), when=[eq(dtype(x), t)])
+def center_sub(x: Tensor, t: int) -> Sides:
+    """x - mean(x) = center(x)   for floating x: the mean of integers is rounded"""
+    return Sides(x - mean(x), center(x), when=[eq(dtype(x), t)])
 
 
 @rule(
@@ -206,9 +206,9 @@ def centre_sub(x: Tensor, t: int) -> Sides:
     refuse=[dict(x="b s h", w="h", b="1", eps=1e-5), dict(x="h", w="h", b="b h", eps=1e-5)],
 )  # fmt: skip
 def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
-    """RMSNormalization(centre(x), w, eps) + b = LayerNormalization(x, w, b, eps)"""
+    """RMSNormalization(center(x), w, eps) + b = LayerNormalization(x, w, b, eps)"""
     when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x)), supported("LayerNorm", x)]
-    return Sides(call("RMSNorm", centre(x), w, eps) + b, call("LayerNorm", x, w, b, eps), when=when)
+    return Sides(call("RMSNorm", center(x), w, eps) + b, call("LayerNorm", x, w, b, eps), when=when)
 
 
 @rule(
@@ -216,6 +216,6 @@ def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
     holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b h:float16", w="h:float16", eps=1e-5)],
 )  # fmt: skip
 def layer_norm_plain(x: Tensor, w: Tensor, h: Int, t: Int, eps: Float) -> Sides:
-    """RMSNormalization(centre(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
+    """RMSNormalization(center(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
     when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("LayerNorm", x)]
-    return Sides(call("RMSNorm", centre(x), w, eps), call("LayerNorm", x, w, filled(0.0, t, h), eps), when=when)
+    return Sides(call("RMSNorm", center(x), w, eps), call("LayerNorm", x, w, filled(0.0, t, h), eps), when=when)

@@ -57,7 +57,7 @@ class Engine:
     ) -> None:  # fmt: skip
         budget = budget or Budget(Limits())
         budget.check("building the e-graph", 0.0 if "egglog.bindings" in sys.modules else _IMPORT)
-        from egglog import bindings  # paid only when a graph is optimised
+        from egglog import bindings  # paid only when a graph is optimized
 
         self._b = bindings
         self.rules = list(rules)

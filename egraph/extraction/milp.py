@@ -128,7 +128,7 @@ class Program:
         return sum(map(len, outflow.values()))
 
     def solve(self, greedy: Choice, node_limit: int | None, deadline: float | None) -> tuple[Choice, float, str, bool]:
-        """Minimise cost; then, among the cheapest, minimise the tie.
+        """Minimize cost; then, among the cheapest, minimize the tie.
 
         Returns the choice, a lower bound of its cost, what stopped the solver, and whether the choice is exact.
         """

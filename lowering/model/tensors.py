@@ -1,6 +1,6 @@
 """Tensors shared with the caller's model: never renamed in place, and found wherever a model keeps them.
 
-onnx-ir keeps a tensor's name in the tensor, sets it when serialising, and shares tensors among clones.
+onnx-ir keeps a tensor's name in the tensor, sets it when serializing, and shares tensors among clones.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def elements(tensor: ir.TensorProtocol) -> npt.NDArray[np.generic]:
 
 
 def own_names(model: ir.Model) -> None:
-    """Give each initializer a tensor of its name: serialising then renames none of another model."""
+    """Give each initializer a tensor of its name: serializing then renames none of another model."""
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:

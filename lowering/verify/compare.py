@@ -21,7 +21,7 @@ Declared = list[int | str | None] | None
 class Mismatch:
     """One difference.
 
-    `where` is the index of the worst element; `runtime` says whether onnxruntime's own optimisations were
+    `where` is the index of the worst element; `runtime` says whether onnxruntime's own optimizations were
     "on" or "off" when it showed, and is empty for the interface.
     """
 
@@ -38,7 +38,7 @@ class Mismatch:
     def __str__(self) -> str:
         place = f"{self.output}{list(self.where) or ''}" + (f" [{self.feed}]" if self.feed else "")
         spread = f", {self.max_abs:.3g} apart, tolerance {self.tolerance:.3g}" if self.kind == "value" else ""
-        mode = f", onnxruntime's optimisations {self.runtime}" if self.runtime else ""
+        mode = f", onnxruntime's optimizations {self.runtime}" if self.runtime else ""
         return f"{self.kind} of {place}: want {self.want}, got {self.got}{spread}{mode}"
 
 
@@ -89,7 +89,7 @@ class Noise:
         self.want, self.keep = want, keep
         self.unstable = np.zeros(want.shape, bool)  # where a nudge gives another integer, or NaN
         self.random = False
-        self.reference: Array | None = None  # with onnxruntime's optimisations on
+        self.reference: Array | None = None  # with onnxruntime's optimizations on
         self.runs = 0  # of the original, moved a little
         self.channels = want.shape[-1] if want.ndim > 1 else 1
         self.rows = want.size // self.channels if self.channels else 0
@@ -120,7 +120,7 @@ class Noise:
             self.spread = np.maximum(self.spread, self._largest(distance))
             self.runs += 1
 
-    def optimised(self, got: Array) -> None:
+    def optimized(self, got: Array) -> None:
         if got.shape == self.want.shape and got.dtype == self.want.dtype:
             self.reference = got
             self.runtime = self._largest(differences(self.want, got)[1])
@@ -130,7 +130,7 @@ class Noise:
         """Where the output is a number at a real token."""
         return np.asarray(self.keep & np.isfinite(widened(self.want)) if is_float(self.want) else self.keep, np.bool_)
 
-    def recognisable(self) -> Mask:
+    def recognizable(self) -> Mask:
         """Where it is one that rounding does not change beyond use, and that is no random one."""
         return np.asarray(self.numbers() & ~self.unstable & ~self.shaky & (not self.random), np.bool_)
 

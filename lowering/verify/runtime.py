@@ -74,21 +74,21 @@ class Runtime:
                 return f"{said}, which has other operands or attributes than its declaration says"
         return ""
 
-    def open(self, model: Model, read: ir.Model, optimise: bool, weights: Mapping[str, Array] | None = None) -> Runner:
+    def open(self, model: Model, read: ir.Model, optimize: bool, weights: Mapping[str, Array] | None = None) -> Runner:
         """The model, ready to run. Raises what onnxruntime raises."""
         with self.budget.step(DOING, "load"):
-            return _Timed(self._open(model, read, optimise, weights), self.budget)
+            return _Timed(self._open(model, read, optimize, weights), self.budget)
 
-    def _open(self, model: Model, read: ir.Model, optimise: bool, weights: Mapping[str, Array] | None) -> Runner:
+    def _open(self, model: Model, read: ir.Model, optimize: bool, weights: Mapping[str, Array] | None) -> Runner:
         calls = self._calls(read)
         if not calls:
             try:
-                return Session(source_of(model, read), optimise, weights, self.libraries)
+                return Session(source_of(model, read), optimize, weights, self.libraries)
             except NotImplementedHere:  # onnxruntime may know an operator and not have it
                 calls = self._calls(read, kernels=True)
                 if not calls:
                     raise
-        return _Stages(*calls, optimise, weights or {}, self.libraries)
+        return _Stages(*calls, optimize, weights or {}, self.libraries)
 
     def _calls(self, model: ir.Model, kernels: bool = False) -> tuple[ir.Model, Mapping[ir.Node, Op]] | None:
         """The model, its functions inlined, and the nodes to compute by their meaning; None without any."""
@@ -152,10 +152,10 @@ class _Stages:
     """A model in stages: the nodes up to the first calls, these calls, the nodes up to the next, and so on."""
 
     def __init__(
-        self, model: ir.Model, calls: Mapping[ir.Node, Op], optimise: bool, weights: Mapping[str, Array],
+        self, model: ir.Model, calls: Mapping[ir.Node, Op], optimize: bool, weights: Mapping[str, Array],
         libraries: Sequence[str],
     ) -> None:  # fmt: skip
-        self._model, self._calls, self._optimise, self._weights = model, calls, optimise, weights
+        self._model, self._calls, self._optimize, self._weights = model, calls, optimize, weights
         self._libraries = libraries
         self._sessions: dict[tuple[Any, ...], Session] = {}
         self._uses = {node: _uses(node, model.graph) for node in model.graph}
@@ -234,7 +234,7 @@ class _Stages:
             value.shape = None  # what is said of it inside a model need not be true
         part = ir.Model(graph, ir_version=self._model.ir_version, functions=list(self._model.functions.values()))
         weights = {n: a for n, a in self._weights.items() if n in graph.initializers}
-        return Session(source_of(part, part), self._optimise, weights, self._libraries)
+        return Session(source_of(part, part), self._optimize, weights, self._libraries)
 
 
 def _made(nodes: Iterable[ir.Node]) -> list[ir.Value]:

@@ -38,7 +38,7 @@ _COARSE: Mapping[str, ir.DataType] = MappingProxyType(
 
 
 class Source(NamedTuple):
-    """What a session is made from: a path or serialised bytes, and the tensors those bytes leave out."""
+    """What a session is made from: a path or serialized bytes, and the tensors those bytes leave out."""
 
     model: str | bytes
     tensors: Mapping[str, ir.TensorProtocol]
@@ -48,14 +48,14 @@ class Session:
     """A loaded model. `weights` replace initializers of the same name; `libraries` hold further operators."""
 
     def __init__(
-        self, source: Source, optimise: bool, weights: Mapping[str, Array] | None = None, libraries: Sequence[str] = (),
+        self, source: Source, optimize: bool, weights: Mapping[str, Array] | None = None, libraries: Sequence[str] = (),
     ) -> None:  # fmt: skip
         level = ort.GraphOptimizationLevel
         options = ort.SessionOptions()
         options.log_severity_level = 4
         for library in libraries:
             options.register_custom_ops_library(library)
-        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         weights = dict(weights or {})
         outside = {n: weights.pop(n, None) for n in source.tensors}
         files = SideFiles()

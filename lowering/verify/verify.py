@@ -1,8 +1,8 @@
-"""Numeric verification: the optimised model against the original, both in onnxruntime.
+"""Numeric verification: the optimized model against the original, both in onnxruntime.
 
-The original runs with onnxruntime's own optimisations off, the optimised model with them off and on. How far
+The original runs with onnxruntime's own optimizations off, the optimized model with them off and on. How far
 two right answers may lie apart is measured, not chosen: the original runs again with its float inputs and its
-weights moved by one unit in the last place, and with onnxruntime's optimisations on (see compare.py).
+weights moved by one unit in the last place, and with onnxruntime's optimizations on (see compare.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Progress = Callable[[str], None]
 class Verification:
     """The outcome; `ok` needs an output that could be compared, and no mismatch.
 
-    `runs` counts the runs of the optimised model that were compared, `max_abs` is the largest difference
+    `runs` counts the runs of the optimized model that were compared, `max_abs` is the largest difference
     between compared floats. `skipped` says why nothing could be compared, or is empty. `dropped` lists the feeds
     that could not be used, each with the reason; `unused` does so for sizes the caller asked for. Outputs that agree
     without that meaning anything are listed, too:
@@ -86,11 +86,11 @@ def _declared(value: ir.Value) -> Declared:
     return None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
 
 
-def _interface(original: ir.Model, optimised: ir.Model) -> list[Mismatch]:
+def _interface(original: ir.Model, optimized: ir.Model) -> list[Mismatch]:
     found: list[tuple[str, object, object]] = []
     sides: list[tuple[str, list[ir.Value], list[ir.Value]]] = [
-        ("inputs", _given(original), _given(optimised)),
-        ("outputs", list(original.graph.outputs), list(optimised.graph.outputs)),
+        ("inputs", _given(original), _given(optimized)),
+        ("outputs", list(original.graph.outputs), list(optimized.graph.outputs)),
     ]
     for side, before, after in sides:
         if [v.name for v in before] != [v.name for v in after]:
@@ -129,7 +129,7 @@ class _Answers:
     dropped: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     failure: str = ""
-    refused: set[str] = field(default_factory=set)  # feeds it refuses once onnxruntime has optimised it
+    refused: set[str] = field(default_factory=set)  # feeds it refuses once onnxruntime has optimized it
 
     def those(self, quality: Callable[[Noise], bool]) -> list[str]:
         return sorted({name for _, noise in self.noise for name, entry in noise.items() if quality(entry)})
@@ -245,13 +245,13 @@ def _ask(
         for feed, noise in answers.noise:
             _again(session, feed, noise, Noise.nudged)
         del session
-    tell("measuring rounding: onnxruntime's optimisations on")
+    tell("measuring rounding: onnxruntime's optimizations on")
     try:
         session = runtime.open(model, parsed, True)
-    except Exception:  # onnxruntime's optimisers have bugs of their own
+    except Exception:  # onnxruntime's optimizers have bugs of their own
         answers.refused = {feed.name for feed, _ in answers.noise}
         return answers.settled()
-    ran = {f.name for f, noise in answers.noise if _again(session, f, noise, Noise.optimised)}
+    ran = {f.name for f, noise in answers.noise if _again(session, f, noise, Noise.optimized)}
     answers.refused = {feed.name for feed, _ in answers.noise} - ran
     return answers.settled()
 
@@ -287,7 +287,7 @@ def _judge(
             continue
         mismatch, distance = compare(entry, entry.want, got[name], make)
         if mismatch is not None and runtime == "on" and entry.reference is not None:
-            # what onnxruntime does to the original as well is not the optimised model's fault
+            # what onnxruntime does to the original as well is not the optimized model's fault
             again, closer = compare(entry, entry.reference, got[name], make)
             mismatch, distance = (None, closer) if again is None else (mismatch, distance)
         largest = max(largest, distance)
@@ -297,20 +297,20 @@ def _judge(
 
 
 def verify(
-    original: Model, optimised: Model, *, feeds: Sequence[Feed] | None = None, seed: int = 0,
+    original: Model, optimized: Model, *, feeds: Sequence[Feed] | None = None, seed: int = 0,
     dims: Dims | None = None, large: Mapping[str, Sequence[int]] | None = None, strict: bool = False,
     progress: Progress | None = None, provider: str = CPU, runtime: Runtime | None = None,
 ) -> Verification:  # fmt: skip
-    """Compare an optimised model with the original on `feeds`, by default those of `make_feeds`.
+    """Compare an optimized model with the original on `feeds`, by default those of `make_feeds`.
 
     Integers, booleans and strings must be equal, floats within a tolerance measured per output, feed and index of
     the last axis (see the module), NaN and infinities in the same places. Where a feed's `pad_mask` marks padding,
-    any finite value will do, unless `strict`. With onnxruntime's optimisations on, the optimised model may instead
+    any finite value will do, unless `strict`. With onnxruntime's optimizations on, the optimized model may instead
     agree with the original run the same way. Names, order, types and declared dims of inputs and outputs count too.
 
     Sizes of `dims` hold for every feed; at each of `large` there is one more feed, where memory allows. Where the
     original refuses a feed others are tried. Both models run in this process, one session at a time, on the CPU
-    provider; `runtime` adds operators of the caller's. `provider` is the one the optimised model is for: what the CPU
+    provider; `runtime` adds operators of the caller's. `provider` is the one the optimized model is for: what the CPU
     provider has no kernel for then is no fault, and `skipped` says so. So it does of operators that nothing here has.
     Raises ModelError for an unreadable model, an unknown dim or a library that cannot be loaded; what onnxruntime
     raises becomes a `Mismatch` ("error"), a dropped feed or `skipped`. Where `runtime` has no time for all runs,
@@ -321,19 +321,19 @@ def verify(
     try:
         runtime.budget.check(DOING)
         return _compared(
-            original, optimised, feeds, seed, dims or {}, large or {}, strict, tell, provider, runtime, mismatches
+            original, optimized, feeds, seed, dims or {}, large or {}, strict, tell, provider, runtime, mismatches
         )
     except LimitReached as reached:
         return Verification(False, 0, 0.0, mismatches, str(reached))
 
 
 def _compared(
-    original: Model, optimised: Model, feeds: Sequence[Feed] | None, seed: int, dims: Dims,
+    original: Model, optimized: Model, feeds: Sequence[Feed] | None, seed: int, dims: Dims,
     large: Mapping[str, Sequence[int]], strict: bool, tell: Progress, provider: str, runtime: Runtime,
     mismatches: list[Mismatch],
 ) -> Verification:  # fmt: skip
     """As `verify`, with all it needs; differences are added to `mismatches`. Raises LimitReached."""
-    before, after = read_model(original), read_model(optimised)
+    before, after = read_model(original), read_model(optimized)
     mismatches += _interface(before, after)
     # that a result has an operator which no onnxruntime has is an error, and found by loading it
     unknown = runtime.unknown(before) or runtime.unknown(after, beside=OWN)
@@ -349,14 +349,14 @@ def _compared(
     answers = _ask(runtime, original, before, ask, strict, seed, tell)
     if answers.failure:
         asked = feeds if feeds is not None else make_feeds(before, seed=seed, dims=dims)
-        failure = answers.failure + _otherwise(runtime, optimised, after, asked)
+        failure = answers.failure + _otherwise(runtime, optimized, after, asked)
         return Verification(False, 0, 0.0, mismatches, failure, [], answers.dropped, unused=answers.unused)
     runs, largest, here = 0, 0.0, for_cpu(after)
     for mode in ("off", "on"):
-        tell(f"running the optimised model, onnxruntime's optimisations {mode}")
+        tell(f"running the optimized model, onnxruntime's optimizations {mode}")
         excused = answers.refused if mode == "on" else set[str]()
         try:
-            session = runtime.open(optimised if here is after else here, here, mode == "on")
+            session = runtime.open(optimized if here is after else here, here, mode == "on")
         except Exception as error:
             if isinstance(error, NotImplementedHere) and provider != CPU:
                 failure = f"not compared: the result needs the {provider} ({reason(error)})"
@@ -376,7 +376,7 @@ def _compared(
             runs, largest = runs + 1, max(largest, distance)
         del session
     random = answers.those(lambda entry: entry.random)
-    numbers, sound = answers.count(Noise.numbers), answers.count(Noise.recognisable)
+    numbers, sound = answers.count(Noise.numbers), answers.count(Noise.recognizable)
     blank = [n for n in numbers if n not in random and not numbers[n]]
     shaky = [n for n in numbers if n not in (*random, *blank) and 2 * sound[n] < numbers[n]]
     skipped = "" if len(random) + len(blank) + len(shaky) < len(numbers) else "no output can be compared"
@@ -387,10 +387,10 @@ def _compared(
     )
 
 
-def _otherwise(runtime: Runtime, optimised: Model, read: ir.Model, feeds: Sequence[Feed]) -> str:
-    """What to add about the optimised model where the original cannot be run: nothing, if it cannot either."""
+def _otherwise(runtime: Runtime, optimized: Model, read: ir.Model, feeds: Sequence[Feed]) -> str:
+    """What to add about the optimized model where the original cannot be run: nothing, if it cannot either."""
     try:
-        session = runtime.open(optimised, read, False)
+        session = runtime.open(optimized, read, False)
         for feed in feeds:
             with suppress(Exception):
                 session.run(feed.inputs)

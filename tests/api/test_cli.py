@@ -50,7 +50,7 @@ class FakeResult:
     report: FakeReport = field(default_factory=report)
 
     def save(self, path: Path, *, report: Path | None = None) -> None:
-        Path(path).write_bytes(b"optimised")
+        Path(path).write_bytes(b"optimized")
         if report is not None:
             report.write_text(self.report.to_json(), encoding="utf-8")
 
@@ -107,7 +107,7 @@ def test_optimize_writes_and_reports(library: Library, model: Path, tmp_path: Pa
     out = tmp_path / "out.onnx"
     done = run("optimize", model, "-o", out)
     assert done.exit_code == 0, done.output
-    assert out.read_bytes() == b"optimised"
+    assert out.read_bytes() == b"optimized"
     assert model.read_bytes() == b"original"
     asked = "what was not fused, and why: onnx-egraph explain"
     assert done.stdout == f"fused 4 rope [markup?] at /layers.0/Add\n{asked}\nwrote {out}\n"

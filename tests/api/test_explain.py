@@ -237,7 +237,7 @@ def test_a_wrong_result_names_the_false_rule() -> None:
     with pytest.raises(VerificationError) as caught:
         saturate_and_extract(rms_model(), rules=FALSE, verify=True, progress=stages.append)
     message = str(caught.value)
-    assert message.startswith("rule false-eps is false: the optimised model differs in value of y[")
+    assert message.startswith("rule false-eps is false: the optimized model differs in value of y[")
     assert "batch=" in message
     assert " apart, tolerance " in message
     assert "\n" not in message

@@ -46,7 +46,7 @@ def rms_norm(g: Small, x: int, w: int, eps: float = 1e-6) -> int:
     return g.add("Mul", g.add("Div", x, root), w)
 
 
-def optimise(g: TermGraph, rules: Sequence[Rule], prices: dict[str, int]) -> tuple[Regions, int]:
+def optimize(g: TermGraph, rules: Sequence[Rule], prices: dict[str, int]) -> tuple[Regions, int]:
     """The cheapest term of the only root, at the given prices (others 10), and its class."""
     engine = Engine(rules, CPU)
     engine.load(g)
@@ -67,7 +67,7 @@ def rms() -> Small:
 
 
 def test_a_derivation_is_a_minimal_chain_that_replays(rms: Small) -> None:
-    regions, root = optimise(rms, ALL, {})
+    regions, root = optimize(rms, ALL, {})
     found = derive(regions, root, CPU, Inputs())
     assert found.complete
     assert found.rules == ("square-pow", "rnorm-div", "rms-norm")
@@ -80,15 +80,15 @@ def test_a_derivation_is_a_minimal_chain_that_replays(rms: Small) -> None:
         ("RNorm(x, 1e-06)*y", "RMSNorm(x, y, 1e-06)"),
     ]
     by_name = {r.name: r for r in ALL}
-    again, _ = optimise(rms, [by_name[name] for name in found.rules], {})
+    again, _ = optimize(rms, [by_name[name] for name in found.rules], {})
     assert any(r.op == "RMSNorm" for r in again.choice.values()), "the named rules alone reach the result"
     for name in found.rules:
-        without, _ = optimise(rms, [by_name[n] for n in found.rules if n != name], {})
+        without, _ = optimize(rms, [by_name[n] for n in found.rules if n != name], {})
         assert not any(r.op == "RMSNorm" for r in without.choice.values()), f"{name} is needed"
 
 
 def test_every_step_is_checked_with_numbers(rms: Small) -> None:
-    regions, root = optimise(rms, ALL, {})
+    regions, root = optimize(rms, ALL, {})
     steps = derive(regions, root, CPU, Inputs()).steps
     compared = [s.compared for s in steps]
     assert compared[0] > 0
@@ -114,7 +114,7 @@ def test_a_false_step_is_pointed_out() -> None:
     g = Small()
     x = g.input("b", "s")
     g.roots = [g.add("Add", x, x)]
-    regions, root = optimise(g, [twice_is_thrice, made_up_gelu], {"Gelu": 1})
+    regions, root = optimize(g, [twice_is_thrice, made_up_gelu], {"Gelu": 1})
     found = derive(regions, root, CPU, Inputs())
     assert found.rules == ("twice-is-thrice", "made-up-gelu")
     assert found.steps[0].false
@@ -122,7 +122,7 @@ def test_a_false_step_is_pointed_out() -> None:
 
 
 def test_rules_of_a_region_leave_out_what_did_not_lead_there(rms: Small) -> None:
-    regions, root = optimise(rms, ALL, {})
+    regions, root = optimize(rms, ALL, {})
     region = regions.of(root)
     names = [ALL[k].name for k in regions.candidates(region)]
     assert set(derive(regions, root, CPU, Inputs()).rules) <= set(names)
@@ -138,7 +138,7 @@ def test_equal_regions_have_equal_shapes() -> None:
     y = rms_norm(g, x, w)
     z = rms_norm(g, y, g.input(64))
     g.roots = [rms_norm(g, z, g.input(64), eps=1e-5)]
-    regions, root = optimise(g, ALL, {})
+    regions, root = optimize(g, ALL, {})
     inner = [regions.frozen.values[t] for t in (y, z)]
     shapes = [regions.shape(regions.of(c)) for c in (*inner, root)]
     assert shapes[0] == shapes[1]

@@ -18,7 +18,7 @@ Key = tuple[int, int, int]
 
 
 def key(nodes: Sequence[ENode], choice: dict[int, int]) -> Key:
-    """Cost, node count, and sum of positions within the classes: the order that extract minimises."""
+    """Cost, node count, and sum of positions within the classes: the order that extract minimizes."""
     position: list[int] = []
     seen: dict[int, int] = {}
     for node in nodes:
@@ -189,7 +189,7 @@ def test_dense_cycles_are_solved_to_the_optimum(size: int, groups: int) -> None:
 
 
 def test_a_long_cycle_needs_rows_in_proportion() -> None:
-    """Values that can each be had from either neighbour: one strongly connected component of all of them."""
+    """Values that can each be had from either neighbor: one strongly connected component of all of them."""
     count, rng = 300, random.Random(0)
     nodes = [ENode(i, ((i + step) % count,), rng.randint(1, 9)) for i in range(count) for step in (1, -1)]
     nodes += [ENode(i, (), rng.randint(20, 60)) for i in range(0, count, 3)]

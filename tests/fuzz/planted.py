@@ -181,14 +181,14 @@ def unchecked(patch: Patch) -> None:
 
 def changed_file(patch: Patch) -> None:
     """The caller's model is signed."""
-    optimise = optimize._Run.optimise
+    whole = optimize._Run.optimize
 
     def changing(self: Any, source: Any) -> Any:
         if isinstance(source, onnx.ModelProto):
             source.producer_name = "onnx-egraph"
-        return optimise(self, source)
+        return whole(self, source)
 
-    patch.setattr(optimize._Run, "optimise", changing)
+    patch.setattr(optimize._Run, "optimize", changing)
 
 
 PLANTED: tuple[Planted, ...] = (

@@ -1,6 +1,6 @@
 """The node tests of the onnx package, 1,900 small models: all operators, types, opsets and odd shapes.
 
-Each is optimised and must still be the same model: same inputs and outputs, same numbers on test data.
+Each is optimized and must still be the same model: same inputs and outputs, same numbers on test data.
 The second round writes every graph back even where nothing was gained; the third hides the inputs' sizes.
 """
 
@@ -152,14 +152,14 @@ def check(cases: Iterable[Any], change: Callable[[onnx.ModelProto], onnx.ModelPr
 
 def fault_of(model: onnx.ModelProto, feeds: Sequence[Sequence[Any]]) -> str:
     before = model.SerializeToString()
-    optimised = saturate_and_extract(model).model
-    assert isinstance(optimised, onnx.ModelProto)
+    optimized = saturate_and_extract(model).model
+    assert isinstance(optimized, onnx.ModelProto)
     if model.SerializeToString() != before:
         return "the caller's model was changed"
-    for mine, theirs in zip(face(optimised), face(model), strict=True):
+    for mine, theirs in zip(face(optimized), face(model), strict=True):
         if mine != theirs:
             return f"declared {theirs}, now {mine}"
-    if valid(model) and (complaint := complaint_of(optimised)):
+    if valid(model) and (complaint := complaint_of(optimized)):
         return complaint
     for run in (in_onnxruntime, in_reference):
         try:
@@ -167,12 +167,12 @@ def fault_of(model: onnx.ModelProto, feeds: Sequence[Sequence[Any]]) -> str:
         except Exception:
             continue  # neither knows every operator; whether it knows this one is not ours to say
         try:
-            found = [run(optimised, inputs) for inputs in feeds]
+            found = [run(optimized, inputs) for inputs in feeds]
         except Exception as error:
             return f"no longer runs: {error}"
         numbers = RANDOM.isdisjoint(operators(model.graph))
         return next((d for a, b in zip(expected, found, strict=True) if (d := difference(a, b, numbers))), "")
-    old, new = sorted(operators(model.graph)), sorted(operators(optimised.graph))
+    old, new = sorted(operators(model.graph)), sorted(operators(optimized.graph))
     return "" if old == new else f"nothing runs it, but {old} became {new}"
 
 

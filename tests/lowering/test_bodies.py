@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan are optimised with what they capture; local functions are inlined."""
+"""Bodies of If, Loop and Scan are optimized with what they capture; local functions are inlined."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from roundtrip_models import (
     n,
     norm,
     ops,
-    optimised,
+    optimized,
     same_numbers,
     x,
 )
@@ -48,7 +48,7 @@ def choice(then: onnx.GraphProto, other: onnx.GraphProto, out: str, name: str) -
 CONDITION = info("c", 1, dtype=T.BOOL)
 
 
-def test_branches_are_optimised_with_what_they_capture() -> None:
+def test_branches_are_optimized_with_what_they_capture() -> None:
     """Values of the outer graph, outer initializers, and initializers and Constant nodes of their own."""
     inner_weight = nh.from_array(np.linspace(1, 2, SIZE, dtype=np.float32), "inner_w")
     then = body(norm("r", "t_out", "t_"), [info("t_out")])
@@ -60,7 +60,7 @@ def test_branches_are_optimised_with_what_they_capture() -> None:
         [inner_weight],
     )
     given = model([n("Relu", "x", "r"), choice(then, other, "y", "if")], [info("x"), CONDITION])
-    result = optimised(given)
+    result = optimized(given)
     assert [sum(op in FUSED for op in ops(b)) for b in bodies(result.graph)] == [1, 1]
     for c in (True, False):
         same_numbers(given, result, x=x(), c=np.array([c]))
@@ -83,7 +83,7 @@ def test_branches_inside_branches_that_only_pass_on() -> None:
         "outer if",
     )
     given = model([*norm("x", "r", "main_"), outer], [info("x"), CONDITION])
-    result = optimised(given)
+    result = optimized(given)
     assert fused(result) == 2
     for c in (True, False):
         same_numbers(given, result, x=x(), c=np.array([c]))

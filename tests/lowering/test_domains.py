@@ -29,7 +29,7 @@ BODIES = {
     "softmax of one axis": "u = Unsqueeze (y, axes) \n z0 = Softmax <axis = 1> (u) \n z = Squeeze (z0, axes)",
     "layer norm": """m = ReduceMean <axes = [-1]> (y) \n d = Sub (y, m) \n p = Pow (d, two)
         v = ReduceMean <axes = [-1]> (p) \n e = Add (v, eps) \n r = Sqrt (e) \n q = Div (d, r) \n z = Mul (q, two)""",
-    "quantised": """q, sc, zp = DynamicQuantizeLinear (y) \n t = DequantizeLinear (q, sc, zp) \n n = Identity (t)
+    "quantized": """q, sc, zp = DynamicQuantizeLinear (y) \n t = DequantizeLinear (q, sc, zp) \n n = Identity (t)
         z = Mul (n, two)""",
 }  # fmt: skip
 FEEDS = {"x": np.full((2, 1), 2, np.float32), "y": np.arange(6, dtype=np.float32).reshape(2, 3)}

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
-from roundtrip_models import SIZE, info, model, n, norm, optimised
+from roundtrip_models import SIZE, info, model, n, norm, optimized
 
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.lowering.model.names import Pool
@@ -35,7 +35,7 @@ def test_a_node_without_outputs_stays(outputs: str) -> None:
 
 
 def test_nodes_that_differ_in_an_attribute_stay_two() -> None:
-    """In the middle of a long one, in its kind, in the bits of a NaN's neighbour: none is the same node."""
+    """In the middle of a long one, in its kind, in the bits of a NaN's neighbor: none is the same node."""
     long, other = np.zeros(5000, np.float32), np.zeros(5000, np.float32)
     other[2500] = 1
     string = [nh.from_array(np.array([text], object)) for text in "ab"]
@@ -94,7 +94,7 @@ def test_a_lifted_constant_keeps_what_its_node_said() -> None:
     constant = n("Constant", "", "k", value=nh.from_array(np.ones(SIZE, np.float32)), doc_string="of the node")
     constant.metadata_props.add(key="from", value="the node")
     given = model([constant, *norm("x", "s"), n("Mul", "s k", "y")])
-    result = optimised(given)
+    result = optimized(given)
     [kept] = [v for v in result.graph.value_info if v.name == "k"]
     assert kept.doc_string == "of the node"
     assert [(p.key, p.value) for p in kept.metadata_props] == [("from", "the node")]
@@ -117,7 +117,7 @@ def test_before_ir_version_4_no_initializer_is_new() -> None:
     given = model(nodes, [info("x"), h.make_tensor_value_info("c", T.BOOL, [])], constants=[])
     given.ir_version = 3
     onnx.checker.check_model(given)
-    result = optimised(given)
+    result = optimized(given)
     assert result.ir_version == 3
     assert not result.graph.initializer
     assert kinds(result.graph) == ["Constant", "If", "Add"]

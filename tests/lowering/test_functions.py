@@ -22,7 +22,7 @@ from roundtrip_models import (
     model,
     n,
     norm,
-    optimised,
+    optimized,
     run,
     same_numbers,
     unique,
@@ -56,7 +56,7 @@ def call(name: str, ins: str, outs: str, domain: str = "own", **attributes: Any)
 def right(given: onnx.ModelProto, want: onnx.ModelProto | None = None, **feeds: Any) -> onnx.ModelProto:
     """The result, which computes what the model does once each call is replaced by hand."""
     feeds = feeds or {"x": x()}
-    result = optimised(given)
+    result = optimized(given)
     rounding = 4 * SIZE * float(np.finfo(np.float32).eps)
     for p, q in zip(run(want or written_out(given), **feeds), run(result, **feeds), strict=True):
         np.testing.assert_allclose(q, p, rtol=rounding, atol=rounding)

@@ -25,7 +25,7 @@ from roundtrip_models import (
     n,
     norm,
     ops,
-    optimised,
+    optimized,
     same_numbers,
     x,
 )
@@ -46,7 +46,7 @@ def test_metadata() -> None:
         [info("x", "batch", SIZE), info("unused", "batch", None)],
         [info("y", "batch", SIZE), info("s", "other name", SIZE)],
     )
-    h.set_model_props(given, {"author": "me", "licence": "none"})
+    h.set_model_props(given, {"author": "me", "license": "none"})
     given.producer_name, given.producer_version, given.domain = "pytorch", "2.9", "org.example"
     given.model_version, given.doc_string, given.graph.doc_string = 7, "of the model", "of the graph"
     given.opset_import.append(h.make_opsetid("unused.domain", 3))
@@ -107,7 +107,7 @@ def test_nodes_of_one_name(name: str) -> None:
     given.CopyFrom(clean)
     for node in given.graph.node:
         node.name = name
-    result = optimised(given)
+    result = optimized(given)
     assert fused(result) == 1
     same_numbers(clean, result, x=x())  # onnxruntime refuses two nodes of one name
 
@@ -146,7 +146,7 @@ def test_two_equal_outputs() -> None:
         n("Relu", "y", "r"),
         n("Relu", "z", "q"),
     ]
-    result = optimised(model(nodes, None, [info(o) for o in ("z", "y", "same", "q", "r")]))
+    result = optimized(model(nodes, None, [info(o) for o in ("z", "y", "same", "q", "r")]))
     assert 1 <= fused(result) <= 3
     same_numbers(model(nodes, None, [info(o) for o in ("z", "y", "same", "q", "r")]), result, x=x())
 
@@ -182,7 +182,7 @@ def test_an_initializer_that_can_be_overridden_is_no_constant() -> None:
         None,
         [*CONSTANTS[:2], nh.from_array(np.array([1e-6], np.float32), "eps"), CONSTANTS[3]],
     )
-    result = optimised(given)
+    result = optimized(given)
     assert {t.name for t in result.graph.initializer} >= {"w", "eps"}
     for feeds in ({}, {"eps": np.array([0.25], np.float32)}, {"w": np.ones(SIZE, np.float32)}):
         same_numbers(given, result, x=x(), **feeds)
@@ -259,7 +259,7 @@ def test_strings() -> None:
         [*CONSTANTS, words],
     )
     given.opset_import[0].version = 19  # Equal takes strings
-    result = optimised(given)
+    result = optimized(given)
     assert fused(result) == 1
     [kept] = [t for t in result.graph.initializer if t.name == "words"]
     assert list(kept.string_data) == list(words.string_data)
@@ -285,7 +285,7 @@ def test_sequences_and_optionals() -> None:
     ]
     constants = [*CONSTANTS, nh.from_array(np.array(0), "zero")]
     given = model(nodes, [info("x"), sequence, maybe], outs, constants)
-    result = optimised(given)
+    result = optimized(given)
     assert fused(result) == 1
     assert [node.op_type for node in result.graph.node if "Opt" in node.op_type or "Seq" in node.op_type]
 
@@ -304,7 +304,7 @@ def test_narrow_initializers(dtype: Any) -> None:
     )
     given.opset_import[0].version = 21
     given.ir_version = 10
-    result = optimised(given)
+    result = optimized(given)
     assert fused(result) == 1
     [kept] = [t for t in result.graph.initializer if t.name == "narrow"]
     assert nh.to_array(kept).tobytes() == nh.to_array(narrow).tobytes()
@@ -324,7 +324,7 @@ def test_an_ir_model_is_not_changed() -> None:
     ir.to_proto(result.model)
     assert ir.to_proto(source).SerializeToString() == before
     assert {v.name: len(v.uses()) for v in source.graph.inputs} == uses
-    assert data(ir.to_proto(result.model)) == data(optimised(given))
+    assert data(ir.to_proto(result.model)) == data(optimized(given))
 
 
 def test_the_result_has_no_uses_by_nodes_that_are_gone() -> None:
@@ -387,7 +387,7 @@ def test_writing_back_what_was_read_changes_nothing(monkeypatch: pytest.MonkeyPa
         nh.from_array(np.array([1, 3]), "sizes"),
     ]
     given = model(nodes, None, [info("y", "batch", 2, 1), info("z", "batch", 2, 3)], constants)
-    result = optimised(given)
+    result = optimized(given)
     assert {node.name for node in result.graph.node} == {node.name for node in given.graph.node}
     assert {t.name for t in result.graph.initializer} == {t.name for t in given.graph.initializer}
     assert sorted(o for node in result.graph.node for o in node.output) == sorted("grpqyz")

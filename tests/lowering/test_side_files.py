@@ -63,7 +63,7 @@ def test_a_side_file_that_is_in_use_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_weights_in_side_files_are_never_read(tmp_path: Path) -> None:
-    """400 MB, as a hole in a file: neither optimising nor saving takes a quarter of that in memory."""
+    """400 MB, as a hole in a file: neither optimizing nor saving takes a quarter of that in memory."""
     source = with_side_file(tmp_path, size=400_000_000 // (4 * SIZE))
     (tmp_path / "b").mkdir()
     saturate_and_extract(with_side_file(tmp_path / "b"))  # what the first call takes, whatever the weights

@@ -119,7 +119,7 @@ def rms(eps: float, axis: int = -1) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("original", "optimised"),
+    ("original", "optimized"),
     [
         pytest.param(add(), add("Sub"), id="wrong sign"),
         pytest.param(add("Sub"), add("Sub", "b x"), id="swapped inputs"),
@@ -128,8 +128,8 @@ def rms(eps: float, axis: int = -1) -> onnx.ModelProto:
         pytest.param(rms(1e-6), rms(1e-6, axis=1), id="wrong axis of equal size"),
     ],
 )
-def test_wrong_values_are_found(original: onnx.ModelProto, optimised: onnx.ModelProto) -> None:
-    result = verify(original, optimised)
+def test_wrong_values_are_found(original: onnx.ModelProto, optimized: onnx.ModelProto) -> None:
+    result = verify(original, optimized)
     assert not result.ok
     assert kinds(result.mismatches) == {"value"}
     worst = max(result.mismatches, key=lambda m: m.max_abs)
@@ -322,7 +322,7 @@ def test_random_outputs_are_excluded_and_listed() -> None:
     assert {m.output for m in verify(noisy, wrong).mismatches} == {"y"}
 
 
-def test_a_broken_optimised_model_is_a_mismatch_and_a_broken_original_is_skipped() -> None:
+def test_a_broken_optimized_model_is_a_mismatch_and_a_broken_original_is_skipped() -> None:
     broken = model([n("Add", "x missing", "y")], [X], [Y])
     result = verify(add(), broken)
     assert kinds(result.mismatches) == {"error"}
@@ -349,7 +349,7 @@ def test_feeds_the_original_refuses_are_dropped() -> None:
     assert "runs on no feed" in long.skipped
 
 
-def test_an_error_only_in_the_optimised_model_is_found() -> None:
+def test_an_error_only_in_the_optimized_model_is_found() -> None:
     def reshaped(*shape: int) -> onnx.ModelProto:
         nodes = [n("Reshape", "x shape", "p"), n("Add", "p b", "y")]
         return model(nodes, [X], [Y], {**BIAS, "shape": np.array(shape)})
@@ -404,7 +404,7 @@ def test_nothing_is_printed_and_progress_is_told(capfd: pytest.CaptureFixture[st
     out = capfd.readouterr()
     assert (out.out, out.err) == ("", "")
     assert any("original" in s for s in said)
-    assert any("optimised" in s for s in said)
+    assert any("optimized" in s for s in said)
 
 
 # ---- feeds

@@ -1,4 +1,4 @@
-"""Decoding with caches: the optimised model, fed by its own presents, gives the original's tokens, step by step."""
+"""Decoding with caches: the optimized model, fed by its own presents, gives the original's tokens, step by step."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ VOCABULARY = 128
 Arrays = dict[str, np.ndarray]
 
 
-def session(path: Path, optimised: bool, folder: Path) -> ort.InferenceSession:
-    """The original with onnxruntime's optimisations off, or our result with them on."""
+def session(path: Path, optimized: bool, folder: Path) -> ort.InferenceSession:
+    """The original with onnxruntime's optimizations off, or our result with them on."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    if optimised:
+    if optimized:
         result = saturate_and_extract(path)
         assert {f.op for f in result.report.fused} & {"Attention", "MultiHeadAttention"}
         path = folder / path.name
@@ -64,7 +64,7 @@ def prompt(batch: int, padding: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", ["qwen3_past_ts_sdpa", "llama_past_dynamo_eager", "gpt2_past_dynamo_sdpa"])
 def test_decoder(name: str, batch: int, padding: str, tmp_path: Path) -> None:
     path = EXPORTS / f"{name}.onnx"
-    pair = [session(path, optimised, tmp_path) for optimised in (False, True)]
+    pair = [session(path, optimized, tmp_path) for optimized in (False, True)]
     ids, mask = prompt(batch, padding)
     last = np.array([np.flatnonzero(row)[-1] for row in mask])
     caches = [empty_caches(s, batch, {"past": 0}) for s in pair]
@@ -86,7 +86,7 @@ def test_decoder(name: str, batch: int, padding: str, tmp_path: Path) -> None:
 def test_bart_decoder(past: int, batch: int, tmp_path: Path) -> None:
     """Self attention over a growing cache, cross attention over a fixed one of 11 positions."""
     path = EXPORTS / "bart_decoder_past_ts_sdpa.onnx"
-    pair = [session(path, optimised, tmp_path) for optimised in (False, True)]
+    pair = [session(path, optimized, tmp_path) for optimized in (False, True)]
     fixed = empty_caches(pair[0], batch, {"past": past, "enc": 11})
     caches = [dict(fixed), dict(fixed)]
     head = np.random.default_rng(1).standard_normal((64, VOCABULARY)).astype(np.float32)

@@ -191,9 +191,9 @@ def attentions(model: onnx.ModelProto) -> int:
     return sum("Attention" in node.op_type for node in model.graph.node)
 
 
-def equal(model: onnx.ModelProto, optimised: onnx.ModelProto) -> bool:
+def equal(model: onnx.ModelProto, optimized: onnx.ModelProto) -> bool:
     """Within a few units in the last place of sums of 8 products and of seq <= 7 weights."""
-    pairs = [(run(model, given), run(optimised, given)) for given in (feeds(*size) for size in SIZES)]
+    pairs = [(run(model, given), run(optimized, given)) for given in (feeds(*size) for size in SIZES)]
     return all(np.allclose(a, b, rtol=1e-5, atol=32 * np.finfo(np.float32).eps) for a, b in pairs)
 
 
@@ -242,10 +242,10 @@ def test_a_scale_anywhere_is_the_scale_of_the_attention(places: tuple[str, ...],
     head, _, _ = HEAD.format(opset=18).partition("    q0 = ")
     body = head + "\n".join([*lines, "v0 = Reshape (z, split)", f"v = {swap} (v0)", WEIGHED]) + TAIL
     model = parser.parse_model(body)
-    optimised = saturate_and_extract(model).model
-    assert attentions(optimised) == 1
-    assert not {"Mul", "Div", "Softmax"} & {node.op_type for node in optimised.graph.node}
-    assert equal(model, optimised)
+    optimized = saturate_and_extract(model).model
+    assert attentions(optimized) == 1
+    assert not {"Mul", "Div", "Softmax"} & {node.op_type for node in optimized.graph.node}
+    assert equal(model, optimized)
 
 
 def test_an_attention_of_repeated_heads_is_grouped() -> None:
@@ -293,12 +293,12 @@ def test_a_floor_under_hidden_rows_keeps_them_finite(dtype: type) -> None:
         model = parser.parse_model(text)
         numbers = {"half": scale, "low": np.finfo(dtype).min}
         model.graph.initializer.extend(numpy_helper.from_array(np.asarray(n, dtype), k) for k, n in numbers.items())
-        optimised = saturate_and_extract(model).model
+        optimized = saturate_and_extract(model).model
         rng = np.random.default_rng(0)
         given = {k: rng.normal(size=(2, 2, n, 8)).astype(dtype) for k, n in (("q", 3), ("k", 4), ("v", 4))}
         given["m"] = np.zeros((2, 1, 3, 4), dtype)
         given["m"][0, 0, 1] = -np.inf
-        a, b = run(model, given), run(optimised, given)
+        a, b = run(model, given), run(optimized, given)
         assert np.isfinite(b).all()
         near = 32 * float(np.finfo(dtype).eps)
         assert np.allclose(np.delete(a, 1, axis=2), np.delete(b, 1, axis=2), rtol=near, atol=near)
@@ -307,9 +307,9 @@ def test_a_floor_under_hidden_rows_keeps_them_finite(dtype: type) -> None:
 def test_a_scale_that_underflows_is_no_scale() -> None:
     tiny = SCORES.replace("(q, kt)", "(q1, k1)").replace("r = ", "q1 = Mul (q, tiny) \n k1 = Mul (kt, tiny) \n r = ")
     model = build("tiny = Constant <value_float = 1e-30> () \n" + tiny + "m = Identity (a) \n" + SOFTMAX)
-    optimised = saturate_and_extract(model).model
-    assert attentions(optimised) == 0
-    assert equal(model, optimised)
+    optimized = saturate_and_extract(model).model
+    assert attentions(optimized) == 0
+    assert equal(model, optimized)
 
 
 def test_positions_that_wrap_around_hide_keys() -> None:
@@ -329,9 +329,9 @@ def test_positions_that_wrap_around_hide_keys() -> None:
         + SOFTMAX
     )
     model = build(body)
-    optimised = saturate_and_extract(model).model
+    optimized = saturate_and_extract(model).model
     given = feeds(1, 200)
-    assert np.allclose(run(model, given), run(optimised, given), rtol=1e-5, atol=1e-5)
+    assert np.allclose(run(model, given), run(optimized, given), rtol=1e-5, atol=1e-5)
 
 
 def test_a_mask_of_nothing_that_widens_the_scores_stays() -> None:
@@ -348,11 +348,11 @@ def test_a_mask_of_nothing_that_widens_the_scores_stays() -> None:
         y = MatMul (p, k)
     }"""
     model = parser.parse_model(text)
-    optimised = saturate_and_extract(model).model
+    optimized = saturate_and_extract(model).model
     rng = np.random.default_rng(0)
     given = {"q": rng.normal(size=(1, 2, 3, 8)), "k": rng.normal(size=(1, 2, 4, 8)), "like": np.zeros((5, 1, 3, 4))}
     given = {k: v.astype(np.float32) for k, v in given.items()}
-    a, b = run(model, given), run(optimised, given)
+    a, b = run(model, given), run(optimized, given)
     assert a.shape == b.shape
     assert np.allclose(a, b, rtol=1e-5, atol=1e-5)
 
@@ -372,6 +372,6 @@ def test_a_scalar_gelu_runs(text: str, sizes: str) -> None:
         z = Neg (z1)
         {text}
     }}""")
-    optimised = saturate_and_extract(model).model
+    optimized = saturate_and_extract(model).model
     given = {"x": np.full((1,) if sizes == "[1]" else (), 0.7, np.float32)}
-    assert np.allclose(run(model, given), run(optimised, given), rtol=1e-5)
+    assert np.allclose(run(model, given), run(optimized, given), rtol=1e-5)

@@ -28,7 +28,7 @@ def blocks(language: str) -> list[str]:
 
 
 def onnx_egraph(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """The console script's function in a process of its own, with a fixed width and no colours."""
+    """The console script's function in a process of its own, with a fixed width and no colors."""
     start = "import sys; sys.argv[0] = 'onnx-egraph'; from onnx_egraph.cli import main; main()"
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
     return subprocess.run(

@@ -106,7 +106,7 @@ def epsilon_outside_the_root(x: Tensor, e: Tensor, eps: Float) -> Sides:
 
 @rule(contract="reassociated", stage="fuse", holds=dict(x="b s h"))
 def wrong_axis(x: Tensor) -> Sides:
-    """x - mean(x over -2) = centre(x)"""
+    """x - mean(x over -2) = center(x)"""
     return Sides(x - _mean(x, -2), call("Center", x))
 
 

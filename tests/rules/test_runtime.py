@@ -1,4 +1,4 @@
-"""Both sides of every rule in onnxruntime, optimisations off: valid models, equal numbers, the numbers
+"""Both sides of every rule in onnxruntime, optimizations off: valid models, equal numbers, the numbers
 numpy gives.
 
 `exact` rules give equal bits on both sides; the others, and every side against numpy, stay within

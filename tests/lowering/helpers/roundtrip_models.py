@@ -1,4 +1,4 @@
-"""Models that hold an RMS normalisation spelled out, and what must hold of results."""
+"""Models that hold an RMS normalization spelled out, and what must hold of results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def model(
     return h.make_model(graph, opset_imports=imports, functions=list(functions), ir_version=9)
 
 
-def optimised(given: onnx.ModelProto) -> onnx.ModelProto:
+def optimized(given: onnx.ModelProto) -> onnx.ModelProto:
     """The result, after the checks that hold for every model."""
     before = given.SerializeToString()
     result = saturate_and_extract(given).model
@@ -157,7 +157,7 @@ def same_numbers(a: onnx.ModelProto, b: onnx.ModelProto, **feeds: Any) -> None:
 
 
 def good(given: onnx.ModelProto, norms: int = 1, **feeds: Any) -> onnx.ModelProto:
-    result = optimised(given)
+    result = optimized(given)
     assert fused(result) == norms
     same_numbers(given, result, **(feeds or {"x": x()}))
     return result
