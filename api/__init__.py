@@ -1,15 +1,25 @@
-"""onnx-egraph: make ONNX transformer models faster by equality saturation."""
+"""onnx-egraph: make ONNX transformer models faster by equality saturation.
+
+`saturate_and_extract` optimizes a model. `rule`, `check`, `operator` and the names that laws are written in (`lang`)
+are for rules of your own, `CostModel` and `Target` for costs and runtimes. Everything else is private.
+"""
 
 from __future__ import annotations
 
-from .egraph.budget import Limits
+from . import rules
+from .egraph.budget import Limit, Limits
+from .egraph.checking.soundness import check
+from .egraph.engine import lang
+from .egraph.engine.lang import Sides, Tensor, apply, call, load_egglog, operator, rule
 from .egraph.engine.rule import Rule
 from .egraph.errors import EGraphError
-from .egraph.targets import CostModel, NodeCount, Roofline
+from .egraph.targets import CostModel, NodeCount, Roofline, Target, Work, from_kernels
 from .optimize import saturate_and_extract
 from .report import Report
 from .result import Result
 
 __all__ = [
-    "CostModel", "EGraphError", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "saturate_and_extract",
+    "CostModel", "EGraphError", "Limit", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "Sides",
+    "Target", "Tensor", "Work", "apply", "call", "check", "from_kernels", "lang", "load_egglog", "operator", "rule",
+    "rules", "saturate_and_extract",
 ]  # fmt: skip

@@ -265,7 +265,7 @@ def explanation(
     yield from (f"not fused: {m}" for m in missed)
     if not fused and not missed:
         yield f"no rule fuses anything{f' at {node}' if node else ''}, and none comes near to it"
-    if report.stop != "saturated":
+    if report.limits:
         yield f"stopped early: {report.stop}"
     if report.unchanged:
         yield f"unchanged: {report.unchanged}"

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Any, TypedDict, Unpack, overload
 
+import onnx
 import onnx_ir as ir
 
-from .egraph.budget import Budget, LimitReached, Limits
+from .egraph.budget import Budget, LimitReached, Limits, Stop
 from .egraph.engine.frozen import Frozen, Row
 from .egraph.engine.pace import SLACK
 from .egraph.engine.rule import Rule, select
@@ -61,6 +63,25 @@ _GIVEN = 1.3
 _VERIFIED = 0.5
 
 
+class Options(TypedDict, total=False):
+    """The keyword arguments of `saturate_and_extract`."""
+
+    rules: Iterable[Rule] | None
+    disable: Iterable[str]
+    cost: CostModel | None
+    target: str | Target
+    dims: Dims | None
+    limits: Limits | None
+    strict: bool
+    verify: bool
+    custom_ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    progress: Progress | None
+
+
+@overload
+def saturate_and_extract(model: onnx.ModelProto, **options: Unpack[Options]) -> Result[onnx.ModelProto]: ...
+@overload
+def saturate_and_extract(model: str | os.PathLike[str] | ir.Model, **options: Unpack[Options]) -> Result[ir.Model]: ...
 def saturate_and_extract(
     model: Source,
     *,
@@ -74,7 +95,7 @@ def saturate_and_extract(
     verify: bool = False,
     custom_ops: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     progress: Progress | None = None,
-) -> Result:
+) -> Any:
     """The cheapest model equal to `model` that the rules prove and the target runs.
 
     model: a path, an onnx.ModelProto or an onnx_ir.Model; it is not changed, and weights are neither copied
@@ -164,12 +185,13 @@ class _Run:
         finally:
             self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
 
-    def stop(self, reason: str, graph: ir.Graph | None = None) -> None:
+    def stop(self, stop: Stop, graph: ir.Graph | None = None) -> None:
         """Enter into the report that a limit was reached; `graph` is the body it was reached in."""
-        self._stops[f"{reason} in graph {graph.name!r}" if graph is not None else reason] = None
+        self._stops[f"{stop} in graph {graph.name!r}" if graph is not None else str(stop)] = None
         self.report.stop = "; ".join(self._stops)
+        self.report.limits = sorted({*self.report.limits, stop.limit})
 
-    def optimize(self, source: Source) -> Result:
+    def optimize(self, source: Source) -> Result[Any]:
         budget, kept = self.budget, self.budget.kept
         begin = budget.clock()
         self.tell("reading")
@@ -182,7 +204,7 @@ class _Run:
         finally:
             budget.kept = kept
 
-    def _optimize(self, loaded: Loaded) -> Result:
+    def _optimize(self, loaded: Loaded) -> Result[Any]:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before, report.calls = loaded.opset, _count(model), [*loaded.calls]
         imports = dict(model.graph.opset_imports)
@@ -203,7 +225,7 @@ class _Run:
             for _ in range(_PASSES if more else 0):
                 again = again and self._pass(model, first=False)
         except LimitReached as reached:
-            self.stop(str(reached))
+            self.stop(reached.stop)
         if all(graph in self._costs for graph in _inner_first(model.graph)):
             report.cost_after = sum(self._costs.values())
         else:
@@ -248,7 +270,7 @@ class _Run:
                 with self.budget.sharing(sizes[k] / sum(sizes[k:])):
                     changed |= self._graph(model, graph, shapes, names, opset, first, sizes[k] / sum(sizes))
             except LimitReached as reached:
-                self.stop(str(reached), None if graph is model.graph else graph)
+                self.stop(reached.stop, None if graph is model.graph else graph)
             if graph not in self._costs and graph in before:
                 self._costs[graph] = before[graph]
         self._changed |= changed
@@ -277,7 +299,7 @@ class _Run:
                 saturation = saturate(engine, budget, self.tell, rest)
             except Contradiction as error:
                 raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
-        if not saturation.complete:
+        if saturation.stop is not None:
             self.stop(saturation.stop, inner)
         if saturation.tuples > SLACK * budget.limits.tuples:
             return False  # what comes next would take as much memory again
@@ -297,7 +319,7 @@ class _Run:
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
             found = extract(nodes, roots, time_limit=max(0.0, budget.left()) if budget.timed else None)
         if found.message and budget.timed and budget.left() <= 0:
-            self.stop(budget.reached("extracting"), inner)
+            self.stop(budget.late("extracting"), inner)
         choice = {c: r for c, k in found.choice.items() if (r := rows[k]) is not None}
         wanted = max((pricer.needs(r) for r in choice.values()), default=0)
         writer = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops)
@@ -393,7 +415,7 @@ def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:
             yield Row(frozen.cell(op.out, out), name, children, attrs)
 
 
-def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> None:
+def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -> None:
     """Compare the result with the model. Raises VerificationError naming the rule that is to blame."""
     source = os.fspath(model) if isinstance(model, os.PathLike) else model
     # Reference sizes may be large; most numbers are compared at small ones.
@@ -438,8 +460,8 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result) -> Non
     outcome = compared(result._ir)
     run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
     run.report.verified = outcome.ok
-    if run.budget.timed and outcome.skipped == run.budget.reached(DOING):
-        run.stop(outcome.skipped)
+    if run.budget.timed and outcome.skipped == str(late := run.budget.late(DOING)):
+        run.stop(late)
 
 
 def _suspects(run: _Run) -> list[str]:

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .egraph.budget import Limit
 from .egraph.errors import one_line
 
 
@@ -41,6 +42,7 @@ class Report:
     extraction: str = ""
     egraph: dict[str, int] = field(default_factory=lambda: {"tuples": 0, "classes": 0, "nodes": 0, "iterations": 0})
     stop: str = "saturated"
+    limits: list[Limit] = field(default_factory=list)  # the limits that `stop` tells of
     unchanged: str = ""
     opset: int = 0
     times: dict[str, float] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class Report:
     def text(self) -> str:
         """The report as plain lines."""
         lines = [f"nodes: {self.nodes_before} -> {self.nodes_after}"]
-        if self.stop != "saturated":
+        if self.limits:
             lines.append(f"stopped early: {self.stop}")
         if self.unchanged:
             lines.append(f"unchanged: {self.unchanged}")
@@ -77,7 +79,7 @@ class Report:
             saved = 1 - self.cost_after / self.cost_before
             costs = f"{_us(self.cost_before)} -> {_us(self.cost_after)}"
             lines.append(f"predicted {self.predicts}: {costs} ({saved:.0%} less)")
-        e, ended = self.egraph, "saturated" if self.stop == "saturated" else "stopped"
+        e, ended = self.egraph, "stopped" if self.limits else "saturated"
         lines.append(f"e-graph: {e['classes']:,} e-classes, {e['nodes']:,} e-nodes, {e['tuples']:,} tuples;"
                      f" {ended} after {e['iterations']} iterations")  # fmt: skip
         if self.extraction:

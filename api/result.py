@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -19,15 +20,17 @@ from .lowering.files.save import save
 from .lowering.files.staging import Stamp, stamp
 from .report import Report
 
+M = TypeVar("M", bound=ir.Model | onnx.ModelProto)
+
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Generic[M]):
     """The optimized model, of the same kind as the input (a path gives an onnx_ir.Model), and the report.
 
     Where the report says unchanged, it is the model as it was given.
     """
 
-    model: ir.Model | onnx.ModelProto
+    model: M
     report: Report
     _ir: ir.Model = field(repr=False)
     _sides: Mapping[Path, Stamp] = field(repr=False)  # files with weights of the model that was read, as they were
@@ -72,7 +75,7 @@ class Result:
             return True
         graphs = list(self._ir.graphs())
         nodes = [node for graph in graphs for node in graph]
-        values = {v.name for g in graphs for v in (*g.inputs, *g.initializers.values())}
+        values = {v.name for graph in graphs for v in (*graph.inputs, *graph.initializers.values())}
         return name in values or any(name == n.name or name in {v.name for v in n.outputs} for n in nodes)
 
     def near_misses(self, progress: Callable[[str], None] | None = None) -> list[str]:
@@ -81,7 +84,7 @@ class Result:
         """
         if not self.report.missed:
             budget = Budget(self._limits)
-            if self.report.stop != "saturated" and not self._explainers:
+            if self.report.limits and not self._explainers:
                 self.report.missed.append(f"no graph was optimized ({self.report.stop}): with more, more may be fused")
             last = {e.reading.graph: e for e in self._explainers}
             lines: dict[str, None] = {}  # passes over one graph may miss the same
@@ -102,7 +105,7 @@ def stamps(loaded: Loaded) -> dict[Path, Stamp]:
 
 def as_given(
     report: Report, loaded: Loaded, explainers: Sequence[Explainer] = (), limits: Limits | None = None
-) -> Result:
+) -> Result[ir.Model | onnx.ModelProto]:
     """The result that is the model as it was given, a copy if it came as an object."""
     given: ir.Model | onnx.ModelProto
     given = model = loaded.original.model()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .errors import EGraphError
 
@@ -33,11 +34,34 @@ class Limits:
                 raise EGraphError(f"Limits({name}={value!r}): a number from 0 up is wanted")
 
 
+class Limit(StrEnum):
+    """What a call may be stopped by."""
+
+    ITERATIONS = "iterations"
+    TUPLES = "tuples"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Which limit was reached, and what a report says of it."""
+
+    limit: Limit
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class LimitReached(BaseException):
     """A limit is reached, and what was under way is given up. Never leaves a call: it returns what it has by then.
 
     No Exception, since those say that a node, a rule or a runtime has failed, and are caught for that.
     """
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__(stop.text)
+        self.stop = stop
 
 
 class Budget:
@@ -61,18 +85,21 @@ class Budget:
             return math.inf
         return self.limits.seconds - self.kept - (self.clock() - self._begin)
 
-    def reached(self, doing: str) -> str:
-        """What a report says of the time limit."""
-        return f"time limit {self.limits.seconds:g} s (not reproducible) while {doing}"
+    def late(self, doing: str) -> Stop:
+        return Stop(Limit.SECONDS, f"time limit {self.limits.seconds:g} s (not reproducible) while {doing}")
 
-    def full(self, doing: str) -> str:
-        """What a report says of the limit of size."""
-        return f"tuple limit {self.limits.tuples:,} while {doing}"
+    def full(self, doing: str) -> Stop:
+        return Stop(Limit.TUPLES, f"tuple limit {self.limits.tuples:,} while {doing}")
+
+    def rounds(self, doing: str = "") -> Stop:
+        return Stop(
+            Limit.ITERATIONS, f"iteration limit {self.limits.iterations}" + (f" while {doing}" if doing else "")
+        )
 
     def check(self, doing: str, ahead: float = 0.0) -> None:
         """Raises LimitReached unless more than `ahead` seconds are left for what comes next."""
         if self.limits.seconds is not None and self.left() <= ahead:
-            raise LimitReached(self.reached(doing))
+            raise LimitReached(self.late(doing))
 
     @contextmanager
     def sharing(self, share: float) -> Iterator[None]:

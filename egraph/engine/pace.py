@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..budget import Budget
+from ..budget import Budget, Stop
 
 #: How far an e-graph may outgrow its limit: a step is not begun when the last of its kind would lead beyond.
 SLACK = 1.2
@@ -17,7 +17,8 @@ class Pace:
     """
 
     def __init__(self, budget: Budget, size: int, rest: float) -> None:
-        self.budget, self.size, self.stop = budget, size, ""
+        self.budget, self.size = budget, size
+        self.stop: Stop | None = None
         self._rest, self._first = rest, max(size, 1)
         self._growth: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
@@ -35,9 +36,9 @@ class Pace:
             self.stop = self.budget.full("saturating")
         elif self.budget.timed:
             wanted = self._seconds.get(stage, 0.0) + self._rest * self.size / self._first
-            self.stop = self.budget.reached("saturating") if self.budget.left() <= wanted else ""
+            self.stop = self.budget.late("saturating") if self.budget.left() <= wanted else None
             self._begin = self.budget.clock()
-        return not self.stop
+        return self.stop is None
 
     def took(self, stage: str, size: int) -> None:
         """A step of a stage is done, and the e-graph has this size now."""
@@ -51,5 +52,5 @@ class Pace:
         if size > SLACK * self.budget.limits.tuples:
             self.stop, self.size = self.budget.full("saturating"), size
         elif self.budget.timed and self.budget.left() <= 0:
-            self.stop = self.budget.reached("saturating")
-        return bool(self.stop)
+            self.stop = self.budget.late("saturating")
+        return self.stop is not None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..budget import Budget, Limits
+from ..budget import Budget, Limits, Stop
 from ..errors import RuleError, UnsoundMerge
 from ..terms import Op
 from .facts import MADE_BY_FACTS, prelude
@@ -23,16 +23,16 @@ _IMPORT = 0.2
 
 @dataclass(slots=True)
 class Saturation:
-    """What happened: why it stopped, how large the e-graph got, how often each rule matched."""
+    """What happened: which limit stopped it, if one did, how large the e-graph got, how often each rule matched."""
 
-    stop: str
+    stop: Stop | None
     iterations: int
     tuples: int
     matches: dict[str, int] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        return self.stop == "saturated"
+        return self.stop is None
 
 
 class Runs(Protocol):
@@ -172,11 +172,10 @@ class Engine:
                 if pace.stop:
                     return Saturation(pace.stop, i if updated else i - 1, pace.size, matches)
                 if not updated:
-                    return Saturation("saturated", i, pace.size, matches)
+                    return Saturation(None, i, pace.size, matches)
                 if pace.size > budget.limits.tuples:
                     return Saturation(budget.full("saturating"), i, pace.size, matches)
-            rounds = budget.limits.iterations
-            return Saturation(f"iteration limit {rounds}", rounds, pace.size, matches)
+            return Saturation(budget.rounds(), budget.limits.iterations, pace.size, matches)
         except self._b.EggSmolError as error:
             raise UnsoundMerge(str(error).splitlines()[0]) from error
 

@@ -304,7 +304,7 @@ class Replay:
                 if len(chain) == before:
                     return None
             if limits.iterations < _ROUNDS:
-                raise LimitReached(f"iteration limit {limits.iterations} while {_DOING}")
+                raise LimitReached(self.budget.rounds(_DOING))
             return None
         finally:
             self.engine.run("(pop)")

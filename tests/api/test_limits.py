@@ -20,7 +20,7 @@ from onnx import parser
 
 from onnx_egraph import Limits, Report, Result, cli, optimize, saturate_and_extract
 from onnx_egraph import result as results
-from onnx_egraph.egraph.budget import Budget, LimitReached
+from onnx_egraph.egraph.budget import Budget, Limit, LimitReached, Stop
 from onnx_egraph.egraph.errors import VerificationError
 from onnx_egraph.egraph.explanation.explain import Derivation
 from onnx_egraph.lowering.files.load import load
@@ -81,7 +81,8 @@ def right(result: Result, model: onnx.ModelProto) -> None:
         for got, want in zip(run(result.model, feeds), run(model, feeds), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     report = result.report
-    if report.stop != "saturated":
+    assert bool(report.limits) == (report.stop != "saturated")
+    if report.limits:
         assert f"stopped early: {report.stop}" in report.text().splitlines()
     if report.unchanged:
         assert report.stop in report.unchanged
@@ -214,7 +215,7 @@ def test_a_verification_that_does_not_fit_is_none(ticking: Callable[[], Ticks]) 
 
 def test_a_difference_counts_though_there_is_no_time_to_find_the_rule() -> None:
     def late(names: object) -> bool:
-        raise LimitReached("time limit 1 s")
+        raise LimitReached(Stop(Limit.SECONDS, "time limit 1 s"))
 
     outcome = Verification(False, 1, 1.0, [Mismatch("", "y", "value", 1, 2)])
     with pytest.raises(VerificationError, match=r"differs.*; the rule is not known: time limit 1 s"):
@@ -250,6 +251,6 @@ def test_nothing_to_miss_where_nothing_was_optimized() -> None:
 
 
 def test_explain_says_what_stopped_it() -> None:
-    report = Report(stop="tuple limit 1 while saturating")
+    report = Report(stop="tuple limit 1 while saturating", limits=[Limit.TUPLES])
     lines = list(cli.explanation(report, None, None, lambda node: Derivation(node, (), "", False)))
     assert "stopped early: tuple limit 1 while saturating" in lines

@@ -83,7 +83,7 @@ def test_a_saturation_stops_before_a_step_that_would_lead_too_far() -> None:
     assert pace.fits("fuse")
     pace.took("fuse", 900)
     assert not pace.fits("fuse")
-    assert pace.stop == "tuple limit 1,000 while saturating"
+    assert str(pace.stop) == "tuple limit 1,000 while saturating"
     again = Pace(Budget(Limits(tuples=1000)), 500, 0.0)
     assert not again.lost(int(SLACK * 1000))
     assert again.lost(int(SLACK * 1000) + 1)
@@ -99,4 +99,4 @@ def test_a_saturation_leaves_time_for_what_follows() -> None:
     clock.now += 2
     pace.took("fuse", 1500)
     assert not pace.fits("fuse")
-    assert pace.stop.startswith("time limit 10 s")
+    assert str(pace.stop).startswith("time limit 10 s")

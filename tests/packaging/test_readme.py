@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+import onnx_egraph as package
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 HELP = re.compile(r"<!-- help: onnx-egraph (?P<args>[^>]*) -->\n```text\n(?P<text>.*?)```\n", re.S)
@@ -70,6 +72,14 @@ def test_python_blocks_run(number: int, folder: Path, monkeypatch: pytest.Monkey
     exec(compile(code, f"README.md, Python block {number}", "exec"), {"__name__": "readme"})
     written = re.findall(r'save\("([^"]+)"\)', code)
     assert [name for name in written if not (folder / name).is_file()] == []
+
+
+def test_all_that_is_imported_stands_in_the_package_itself() -> None:
+    lines = [line for text in blocks("python") for line in text.splitlines() if "import" in line]
+    assert lines
+    names = [re.fullmatch(r"from onnx_egraph import ([\w, ]+)", line) for line in lines]
+    assert all(names), lines
+    assert {name for m in names if m for name in m[1].split(", ")} <= set(package.__all__)
 
 
 def test_help_texts_are_the_program_s() -> None:
