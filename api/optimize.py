@@ -170,7 +170,7 @@ class _Run:
         self.report = Report()
         self.explainers: list[Explainer] = []
         self.inputs: list[ir.Value] = []  # all that the model lists, constants included
-        self._beyond = False  # whether the result holds terms that no rule has seen
+        self._beyond = False  # whether the result holds terms that no rule has seen, or may be of another opset
         self._settled = True  # whether all sizes of the model are known
         self._changed = False
         self._costs: dict[ir.Graph, int] = {}
@@ -309,11 +309,18 @@ class _Run:
         with self.timed("freeze"):
             frozen = engine.freeze()
         with self.timed("price"):
+            refused: set[int] = set()  # opsets that some nodes have no part in
+
+            def may_use(wanted: int) -> bool:
+                if wanted > self.target.opset_max or not all(same_in(f, wanted) for f in model.functions.values()):
+                    return False
+                fits = can_raise(reading, reading.payloads.nodes, wanted)
+                refused.update([] if fits else [wanted])
+                return fits
+
             pricer = Pricer(
-                frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops,
-                lambda wanted: wanted <= self.target.opset_max and can_raise(reading, wanted)
-                and all(same_in(function, wanted) for function in model.functions.values()),
-            )  # fmt: skip
+                frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops, may_use
+            )
             nodes, rows = pricer.enodes(budget)
         with self.timed("extract"):
             roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
@@ -347,7 +354,8 @@ class _Run:
             return False
         self._costs[graph] = printed.cost - (RAISE if wanted > opset else 0)
         with self.timed("write"):
-            self._beyond |= pricer.beyond(choice)
+            kept = [reading.payloads.nodes[r.attrs[0]] for r in choice.values() if r.op in ("Op1", "OpN")]
+            self._beyond |= pricer.beyond(choice) or any(can_raise(reading, kept, opset) for opset in refused)
             written = writer.write()
             if wanted > opset:
                 model.graph.opset_imports[DEFAULT] = report.opset = wanted

@@ -6,7 +6,10 @@ or if the new definition has the same inputs, outputs, attributes and defaults, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import onnx
+import onnx_ir as ir
 
 from .model.domains import DEFAULT
 from .reader import Reading
@@ -20,14 +23,15 @@ _LEFT_BEHIND = frozenset({
 })  # fmt: skip
 
 
-def can_raise(reading: Reading, opset: int) -> bool:
-    """Whether all verbatim nodes of the graph keep their meaning in `opset` of the default domain.
+def can_raise(reading: Reading, nodes: Iterable[ir.Node], opset: int) -> bool:
+    """Whether these nodes of the graph, all that are or were verbatim, keep their meaning in `opset` of the default
+    domain.
 
     Never for a body, nor for a graph with bodies: they share one opset, and only one graph was read.
     """
     if not reading.graph.opset_imports:
         return False  # only the outermost graph has imports
-    for node in reading.payloads.nodes:
+    for node in nodes:
         if node.domain == DEFAULT and not same_operator(node.op_type, reading.opset, opset):
             return False
         if any(a.type in GRAPH_TYPES for a in node.attributes.values()):

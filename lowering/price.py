@@ -21,6 +21,7 @@ from .folding import Folding
 from .model.domains import DEFAULT
 from .reader import Reading
 from .shapes.inference import Shapes
+from .spell import Read
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
@@ -159,8 +160,16 @@ class Pricer:
         return {c: found[c] for c in (*(c for c in choice if c in found), *sorted(found.keys() - choice.keys()))}
 
     def beyond(self, choice: Mapping[int, Row]) -> bool:
-        """Whether a choice of printed rows holds some that no rule has seen: constants, parts of shapes."""
-        return any(r in self._behind for r in choice.values())
+        """Whether a choice of printed rows holds some that no rule has seen: constants, parts of shapes, nodes of
+        which only the first output is left. Asked before it is written.
+        """
+        if any(r in self._behind for r in choice.values()):
+            return True
+        more = {r.children[0] for r in choice.values() if r.op == "Out" and r.attrs[0]}
+        single = [
+            self.reading.payloads.nodes[r.attrs[0]] for r in choice.values() if r.op == "OpN" and r.cls not in more
+        ]
+        return not all(Read(node, self.reading.opset, self.shapes).only_first_output() for node in single)
 
     def _whole(self, r: Row) -> bool:
         return bool(r.attrs == (-self.frozen.rank.get(r.children[0], 0), 0))

@@ -1,6 +1,6 @@
 """Facts of attention masks: which axes they broadcast, and which rows they leave a key, proved from their own terms.
 
-    no-negative(x)        no element is negative
+    no-negative(x)        no element is negative, and all are of the order of sizes: sums of some do not wrap around
     has-zero(x)           along the last axis, every row of x has a 0
     all-true(x)           every element is true, or a number other than 0
     row-true(c)           along the last axis, every row of the boolean c has a true element
@@ -37,6 +37,8 @@ RELATIONS = """
 """
 #: A value a finite mask holds where it hides nothing; far from what `lowest` takes for hiding.
 _SEEN = -1000.0
+#: Above any position that is counted from, and far from where integers wrap around.
+_FAR = 2**20
 
 
 def laws() -> list[Law]:
@@ -49,7 +51,8 @@ def _numbers() -> list[Law]:
     wide = (FLOAT32, FLOAT64, INT32, INT64)  # a narrower integer wraps around
     return [
         *((f"nonneg-cast-{to}", f"(no-negative x) (= o (Cast x {to}))", "(no-negative o)") for to in wide),
-        ("nonneg-range", f"{counted} (>= k 0)", "(no-negative o)"),
+        ("nonneg-number", f"(= o (Int0 k)) (>= k 0) (< k {_FAR})", "(no-negative o)"),
+        ("nonneg-range", "(= o (Range a l b)) (= b (Int0 1)) (no-negative a)", "(no-negative o)"),
         ("starts-range", f"{counted} (= k 0)", "(has-zero o)"),
         ("starts-unsqueeze", "(has-zero x) (= o (Unsqueeze x a)) (!= a -1)", "(has-zero o)"),
         ("nonneg-shape", "(= o (Shape x a b))", "(no-negative o)"),
@@ -91,8 +94,8 @@ def _diagonals() -> list[Law]:
     counted = "(= r (Range a l b))"
     true = {
         "less": "(= o (LessOrEqual x y))", "greater": "(= o (GreaterOrEqual y x))",
-        "after": f"(= o (Greater x s)) (= s (Sub y w)) {window}",
-        "before": f"(= o (Less s x)) (= s (Sub y w)) {window}",
+        "after": f"(= o (Greater x s)) (= s (Sub y w)) {window} (no-negative i)",
+        "before": f"(= o (Less s x)) (= s (Sub y w)) {window} (no-negative i)",
         "near": f"(= o (Less s w)) (= s (Sub y x)) {window}",
         "around": f"(= o (LessOrEqual t w)) (= t (Abs s)) (= s (Sub y x)) {window}",
         "about": f"(= o (LessOrEqual t w)) (= t (Abs s)) (= s (Sub x y)) {window}",

@@ -24,9 +24,17 @@ def unlist(model: ir.Model) -> list[ir.Value]:
 
 
 def relist(model: ir.Model, inputs: Iterable[ir.Value]) -> None:
-    """Make the inputs what they were, in place: a caller may go by the list, even for what nothing uses any more."""
+    """Make the inputs what they were, in place: a caller may go by the list, even for what nothing uses any more.
+
+    Such a constant says of what type it is: onnxruntime asks its tensor only if a node uses it.
+    """
     model.graph.inputs.clear()
     for value in inputs:
         model.graph.inputs.append(value)
         if value.const_value is not None and value.name not in model.graph.initializers:
+            if value.type is None:
+                value.type, value.shape = (
+                    ir.TensorType(value.const_value.dtype),
+                    ir.Shape(value.const_value.shape.numpy()),
+                )
             model.graph.register_initializer(value)

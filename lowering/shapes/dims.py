@@ -51,15 +51,10 @@ class Dims:
         self._count += 1
         return self.symbol(f"?{self._count}")
 
-    def fresh_element(self) -> str:
-        """An integer equal to no other, which may be negative."""
+    def wild(self) -> str:
+        """An integer equal to no other that is no size: it may be negative, and arithmetic with it may wrap around."""
         name = self.fresh()
         self._signed.add(name)
-        return name
-
-    def wild(self) -> str:
-        """Like `fresh_element`, and arithmetic with it may wrap around."""
-        name = self.fresh_element()
         self._wild.add(name)
         return name
 
@@ -217,6 +212,15 @@ class Dims:
         parts = [dim, *(part for atom in atoms if atom in self._calls for part in self._calls[atom][1])]
         numbers = [count for part in parts for count in self._of(part).values()]
         return max(map(abs, numbers), default=0) < 2**31 and self._wild.isdisjoint(atoms)
+
+    def largest(self, dim: Dim, size: int) -> int:
+        """What the absolute value of ``dim`` is at most where no symbol is above ``size``."""
+
+        def of_atom(atom: str) -> int:
+            _, parts = self._calls.get(atom, ("", ()))
+            return max((self.largest(part, size) for part in parts), default=size)
+
+        return sum(abs(count) * math.prod(map(of_atom, monomial)) for monomial, count in self._of(dim).items())
 
     # ---- equations and values
 

@@ -220,10 +220,7 @@ class Inference:
         if found.contents is None and found.dtype in DISCRETE and found.dims is not None:
             extents = [size for size in found.dims if isinstance(size, int) and size <= MAX_ELEMENTS]
             if len(extents) == len(found.dims) and (count := math.prod(extents)) <= MAX_ELEMENTS:
-                # what a caller feeds is taken to be far from the limits of its type; what a node computes is
-                # not
-                made = self._dims.fresh_element if value.is_graph_input() else self._dims.wild
-                unknown = [made() for _ in range(count)]
+                unknown = [self._dims.wild() for _ in range(count)]
                 found = Tensor(found.dtype, found.dims, pack(unknown, extents))
         self._known[value] = found
 

@@ -27,22 +27,15 @@ Contents: TypeAlias = npt.NDArray[np.object_]
 MAX_ELEMENTS = 64
 # A slice bound this large means "to the end": no axis is that long.
 FAR = 2**31 - 1
-INTEGERS = frozenset(
-    {
-        ir.DataType.INT64,
-        ir.DataType.INT32,
-        ir.DataType.INT16,
-        ir.DataType.INT8,
-        ir.DataType.UINT64,
-        ir.DataType.UINT32,
-        ir.DataType.UINT16,
-        ir.DataType.UINT8,
-    }
-)
+INTEGERS = frozenset(ir.DataType[f"{sign}INT{bits}"] for sign in ("", "U") for bits in (8, 16, 32, 64))
 DISCRETE = INTEGERS | {ir.DataType.BOOL}
 # Exporters pass sizes through float32 and float64; whole numbers up to this one are exact in both.
 WHOLE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})
 MAX_WHOLE = 2**24
+# A size that a number or other sizes are multiplied with; by itself one is exact in each of these types.
+LARGE: Mapping[ir.DataType, int] = MappingProxyType(
+    {ir.DataType.INT64: 2**15, ir.DataType.INT32: 2**20, ir.DataType.FLOAT: 2**16, ir.DataType.DOUBLE: 2**16}
+)
 
 
 @dataclass(slots=True)
@@ -132,17 +125,15 @@ def contents_of(tensor: ir.TensorProtocol) -> Contents | None:
 
 
 def fits(value: Dim, dtype: ir.DataType, dims: Dims) -> bool:
-    """Whether arithmetic that gave ``value`` is exact in ``dtype``. A size is taken to be below 2**31 (2**24
-    where a model computes it in floats) and a product of sizes below 2**63: no tensor could be allocated
-    otherwise.
+    """Whether arithmetic that gave ``value`` is exact in ``dtype``. Sizes are taken to be below `LARGE` of that type:
+    larger ones come with few factors, or no tensor could be allocated. Nothing is taken of other integers.
     """
     if isinstance(value, str):
-        if not dims.is_moderate(value):
+        if dtype not in LARGE or not dims.is_moderate(value):
             return False
-        if dtype == ir.DataType.INT64:
-            return not (dims.is_signed(value) and dims.degree(value) > 1)
-        narrow = dtype in WHOLE or dtype == ir.DataType.INT32
-        return narrow and dims.degree(value) <= 1 and not dims.is_signed(value)
+        if (dtype != ir.DataType.INT64 or dims.is_signed(value)) and dims.degree(value) > 1:
+            return False
+        return dims.largest(value, LARGE[dtype]) <= (MAX_WHOLE if dtype in WHOLE else int(np.iinfo(dtype.numpy()).max))
     if dtype in WHOLE:
         return abs(value) <= MAX_WHOLE
     if dtype == ir.DataType.BOOL:
@@ -189,7 +180,7 @@ def elementwise(
     elements: list[Dim] = []
     for operands in zip(*(array.ravel() for array in np.broadcast_arrays(*arrays)), strict=True):
         value = compute(*operands)
-        if value is None or not (selects or fits(value, dtype, node.dims)):
+        if value is None or not (selects or value in operands or fits(value, dtype, node.dims)):
             if dtype in WHOLE:
                 return [Tensor(dtype, shape)]
             # keyed by what it is computed from: the same computation elsewhere gives the same symbol
@@ -463,8 +454,10 @@ def arange(node: Node) -> Outputs:
     if start is None or limit is None or not isinstance(step, int) or step == 0:
         return [Tensor(dtype, (_count(node),))]
     span = dims.sub(limit, start) if step > 0 else dims.sub(start, limit)
+    if dtype is None or not (span == limit or fits(span, dtype, dims)):  # onnxruntime subtracts in this type
+        return [Tensor(dtype, (dims.fresh(),))]
     length = dims.max(0, dims.ceildiv(span, abs(step)))
-    if isinstance(length, str) or length > MAX_ELEMENTS or dtype is None:
+    if isinstance(length, str) or length > MAX_ELEMENTS:
         return [Tensor(dtype, (length,))]
     elements = [dims.add(start, i * step) for i in range(length)]
     exact = all(fits(element, dtype, dims) for element in elements)

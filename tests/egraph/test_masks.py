@@ -150,3 +150,30 @@ def test_causal_masks_with_a_past_and_a_window_are_proved_visible(window: int | 
     engine.facts()
     assert engine.holds(f"(visible (V {made}))") == proved
     assert code(terms.values[made]) != BOOL
+
+
+@pytest.mark.parametrize(("step", "first", "proved"), [(1, 0, True), (2**40, 0, False), (1, 2**62, False)])
+def test_positions_that_may_wrap_around_are_not_all_positive(step: int, first: int, proved: bool) -> None:
+    terms = Terms(0, 3)
+    a, b = terms.add("Int0", first), terms.add("Int0", step)
+    made = terms.add("Range", a, terms.add("Int0", first + 3 * step), b)
+    narrow = terms.add("Cast", made, code(np.zeros(0, np.int32)))
+    twice = terms.add("Add", made, made)
+    engine = Engine([])
+    engine.load(terms.graph)
+    engine.facts()
+    assert [engine.holds(f"(no-negative (V {t}))") for t in (narrow, twice)] == [proved] * 2
+
+
+def test_a_window_over_positions_that_wrap_around_may_hide_all() -> None:
+    terms = Terms(0, 2)
+    p = terms.leaf(np.asarray(-(2**63)), constant=False)
+    positions = terms.add("Add", terms.ranges[0], p)
+    columns, rows = terms.add("Unsqueeze", positions, -2), terms.add("Unsqueeze", positions, -1)
+    with np.errstate(over="ignore"):
+        seen = terms.add("Greater", columns, terms.add("Sub", rows, terms.add("Int0", 3)))
+    engine = Engine([])
+    engine.load(terms.graph)
+    engine.facts()
+    assert not engine.holds(f"(row-true (V {seen}))")
+    assert not terms.values[seen].any()

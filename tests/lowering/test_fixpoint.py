@@ -209,6 +209,44 @@ def test_dead_and_doubled_nodes_go_once() -> None:
     assert not unsettled(model)
 
 
+ENDS = {"zero": [0], "four": [4], "last": [-1]}
+
+
+@pytest.mark.parametrize("rest", [
+    "dead = Cast<to = 1>(mask) y = Exp(d)",
+    "k = Cast<to = 1>(mask) dead = Exp(k) y = Exp(d)",
+    "k = Cast<to = 1>(mask) c = Concat<axis = -1>(d, k) s = Slice(c, zero, four, last) y = Exp(s)",
+])  # fmt: skip
+def test_a_node_of_which_one_output_is_left_is_read_anew(rest: str) -> None:
+    """Without its mask Dropout does nothing."""
+    model = parsed(f"g (float[n, 4] x) => (float[n, 4] y) {{ d, mask = Dropout(x) {rest} }}", **ENDS)
+    result = saturate_and_extract(model)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert operators(result.model) == ["Exp"]
+    assert not unsettled(model)
+
+
+def test_a_node_that_is_dropped_keeps_the_operator_set_no_more() -> None:
+    """ReduceL1 was redefined in opset 18, Attention came with 23."""
+    model = onnx.load(next(p for p in EXPORTS if p.stem == "bart_encoder_ts_sdpa"))
+    [out] = model.graph.output
+    width = out.type.tensor_type.shape.dim[-1].dim_value
+    assert width
+    assert model.opset_import[0].version < 18
+    model.graph.node[-1].output[0] = "result"
+    n = onnx.helper.make_node
+    model.graph.node.extend([
+        n("ReduceL1", ["result"], ["other"], axes=[-1]), n("Concat", ["result", "other"], ["both"], axis=-1),
+        n("Slice", ["both", "none", "width", "last"], [out.name]),
+    ])  # fmt: skip
+    for name, value in {"none": 0, "width": width, "last": -1}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array([value]), name))
+    result = saturate_and_extract(model)
+    assert "Attention" in result.report.counts()
+    assert "operator set 23 of ai.onnx" in result.report.needs
+    assert not unsettled(model)
+
+
 def test_equal_outputs() -> None:
     """One class, three outputs: two are computed like the first, or copied from it."""
     text = """g (float[n] x, float[n] z) => (float[n] y, float[n] w, float[n] v, float[m] e, float[m] f) {

@@ -78,6 +78,22 @@ def test_before_version_4_they_are_constants(kind: str, tmp_path: Path) -> None:
     assert again.report.unchanged
 
 
+@pytest.mark.parametrize("empty", [True, False])
+@pytest.mark.parametrize("name", ["c", "two", "eps"])
+def test_one_that_nothing_uses_any_more_says_of_what_type_it_is(name: str, empty: bool) -> None:
+    given = model(3)
+    [value] = [v for v in given.graph.input if v.name == name]
+    value.ClearField("type")
+    if empty:
+        value.type.SetInParent()
+    result = saturate_and_extract(given)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert not result.report.unchanged
+    assert [v.name for v in result.model.graph.input] == [v.name for v in given.graph.input]
+    np.testing.assert_allclose(run(result.model, x=X), run(given, x=X), rtol=1e-5, atol=1e-6)
+    assert saturate_and_extract(result.model).report.unchanged
+
+
 def test_from_version_4_on_they_may_be_fed() -> None:
     given = model(4)
     result = saturate_and_extract(given, verify=True)
