@@ -249,7 +249,7 @@ def test_a_node_that_is_dropped_keeps_the_operator_set_no_more() -> None:
 
 def test_the_bodies_of_a_dead_node_cost_nothing_any_more() -> None:
     text = """g (float[n] x, bool c) => (float[n] y) {
-        dead = If(c) <then_branch = t () => (float[n] a) { a = Sin(x) }, else_branch = e () => (float[n] b) { b = Exp(x) }>
+        d = If(c) <then_branch = t () => (float[n] a) { a = Sin(x) }, else_branch = e () => (float[n] b) { b = Exp(x) }>
         y = Tanh(x) }"""
     assert not unsettled(parsed(text))
 
