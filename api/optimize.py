@@ -226,13 +226,14 @@ class _Run:
                 again = again and self._pass(model, first=False)
         except LimitReached as reached:
             self.stop(reached.stop)
-        if all(graph in self._costs for graph in _inner_first(model.graph)):
-            report.cost_after = sum(self._costs.values())
+        left = _inner_first(model.graph)  # bodies of a node that was dropped cost nothing
+        if all(graph in self._costs for graph in left):
+            report.cost_after = sum(self._costs[graph] for graph in left)
         else:
             report.cost_before = 0  # some graph was not priced
         report.nodes_after = _count(model)
-        left = {node.name for node in model.graph.all_nodes()}
-        report.fused = [f for f in report.fused if f.node in left]  # a later pass may take in what an earlier one made
+        names = {node.name for node in model.graph.all_nodes()}
+        report.fused = [f for f in report.fused if f.node in names]  # a later pass may take in what an earlier one made
         if not self._changed:
             limit = f"nothing cheaper was found before a limit was reached: {report.stop}"
             report.unchanged = limit if self._stops else "no rule leads to a cheaper graph"

@@ -50,6 +50,15 @@ def same_operator(op: str, old: int, new: int) -> bool:
     return op not in _LEFT_BEHIND and _signature(a) == _signature(b)
 
 
+def defined(op: str, opset: int) -> bool:
+    """Whether ONNX has the operator in this opset of the default domain."""
+    try:
+        onnx.defs.get_schema(op, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
 def _signature(s: Schema) -> tuple[object, ...]:
     attributes = sorted(
         (n, str(a.type), a.required, a.default_value.SerializeToString()) for n, a in s.attributes.items()

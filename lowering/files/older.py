@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ..model.domains import DEFAULT
 from ..model.names import Names
 from ..model.tensors import renamed
-from ..opsets import same_operator
+from ..opsets import defined, same_operator
 from ..shapes.inference import Shapes, infer
 from .load import OLDEST_OPSET
 
@@ -23,6 +23,8 @@ from .load import OLDEST_OPSET
 FIRST_RAISED = 7
 #: The definition of OLDEST_OPSET says more, and the same where that is left out.
 _GREW = frozenset({"AveragePool", "Constant", "DepthToSpace", "Gemm", "Loop", "MaxPool"})
+#: Operators of onnxruntime's own, in the default domain and the same in any opset; ONNX took up one of them.
+_OWN = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 #: What these said in attributes, or under this name, OLDEST_OPSET says otherwise.
 _CHANGED = frozenset({"Scatter", "Slice", "TopK"})
 
@@ -43,7 +45,10 @@ def renew(model: ir.Model) -> str:
     nodes = [node for graph in model.graphs() for node in graph if node.domain == DEFAULT]
     for node in nodes:
         if not renewal.possible(node, opset):
-            return f"{old}, in which node {node.name!r} ({node.op_type}) means something else; convert the model first"
+            what = f"node {node.name!r} ({node.op_type})"
+            if not defined(node.op_type, opset):
+                return f"{old}, and {what} is no operator of opset {opset}; correct or convert the model first"
+            return f"{old}, in which {what} means something else; convert the model first"
     for node in nodes:
         renewal.renew(node, opset)
     model.opset_imports[DEFAULT] = OLDEST_OPSET
@@ -71,7 +76,7 @@ class _Renewal:
             case "Pad":
                 return not node.attributes.get_float("value", 0.0) or self._dtype(node) is not None
             case kind:
-                return kind in _GREW or kind in _CHANGED or same_operator(kind, opset, OLDEST_OPSET)
+                return kind in _GREW | _CHANGED | _OWN or same_operator(kind, opset, OLDEST_OPSET)
 
     def renew(self, node: ir.Node, opset: int) -> None:
         """Say the node in OLDEST_OPSET, in place."""

@@ -247,6 +247,13 @@ def test_a_node_that_is_dropped_keeps_the_operator_set_no_more() -> None:
     assert not unsettled(model)
 
 
+def test_the_bodies_of_a_dead_node_cost_nothing_any_more() -> None:
+    text = """g (float[n] x, bool c) => (float[n] y) {
+        d = If(c) <then_branch = t () => (float[n] a) { a = Sin(x) }, else_branch = e () => (float[n] b) { b = Exp(x) }>
+        y = Tanh(x) }"""
+    assert not unsettled(parsed(text))
+
+
 def test_equal_outputs() -> None:
     """One class, three outputs: two are computed like the first, or copied from it."""
     text = """g (float[n] x, float[n] z) => (float[n] y, float[n] w, float[n] v, float[m] e, float[m] f) {

@@ -59,7 +59,8 @@ def model(body: str, opset: int, ir_version: int = 4) -> onnx.ModelProto:
     made = parser.parse_model(f"""<ir_version: {ir_version}, opset_import: ["" : {opset}]>
     g (float[a,3,4,4] x) => ()
     <int64[1] one = {{1}}, int64[1] far = {{{FAR}}}, float[3] c3 = {{1.5, 2.0, 0.5}}, int64[2] rows = {{-1, 4}},
-     int64[1,1,1,1] where = {{1}}, float[1,1,1,1] one4 = {{7.0}}, float[1,4,1,1] four = {{1.0, 2.0, 3.0, 4.0}}>
+     int64[1,1,1,1] where = {{1}}, float[1,1,1,1] one4 = {{7.0}}, float[1,4,1,1] four = {{1.0, 2.0, 3.0, 4.0}},
+     float[4] w4 = {{1.0, 2.0, 3.0, 4.0}}, float root = {{1.4142135}}, float unit = {{1.0}}, float half = {{0.5}}>
     {{ {body} }}""")
     made.graph.output.append(h.make_tensor_value_info("y", T.DOUBLE if "to = 11" in body else T.FLOAT, None))
     return made
@@ -194,3 +195,37 @@ def test_bodies_are_raised_too() -> None:
     for choice in (True, False):
         feeds = {"x": X, "c": np.array(choice)}
         np.testing.assert_array_equal(run(made, feeds), run(given, feeds))
+
+
+@pytest.mark.parametrize("opset", range(7, 17))
+def test_an_operator_of_a_later_opset_is_left_alone(opset: int) -> None:
+    """ONNX has it since opset 20 and onnxruntime runs no such model: nothing is made of it, and below 11 it is said."""
+    given = model("e = Exp (x) \n y = Gelu (e)", opset)
+    result = saturate_and_extract(given)
+    assert result.model.SerializeToString() == given.SerializeToString()
+    assert ("(Gelu) is no operator of opset" in result.report.unchanged) == (opset < 11)
+
+
+@pytest.mark.parametrize("opset", [7, 10])
+@pytest.mark.parametrize("body", [
+    "y = LayerNormalization <axis = 2> (x, square, square)", "y, m, v = LayerNormalization (x, w4) z = Exp (m)",
+    "y = SimplifiedLayerNormalization <epsilon = 0.1> (x, w4)",
+])  # fmt: skip
+def test_norms_of_onnxruntime_are_the_same_in_opset_11(body: str, opset: int) -> None:
+    given = model(body, opset)
+    given.graph.initializer.append(nh.from_array(np.linspace(1, 2, 16, dtype=np.float32).reshape(4, 4), "square"))
+    raised = ir.from_proto(given)
+    assert renew(raised) == ""
+    np.testing.assert_array_equal(run(ir.to_proto(raised), {"x": X}), run(given, {"x": X}))
+
+
+@pytest.mark.parametrize("opset", range(9, 17))
+def test_layer_norm_of_any_opset_is_one(opset: int) -> None:
+    """The checker refuses it below opset 17; onnxruntime runs it, and what is around it is optimized."""
+    text = """n = LayerNormalization <axis = -1> (x, w4, w4)
+        r = Div (n, root) \n e = Erf (r) \n p = Add (e, unit) \n h = Mul (n, half) \n y = Mul (p, h)"""
+    given = model(text, opset)
+    result = saturate_and_extract(given, verify=True)
+    assert result.report.verified, result.report.verification
+    assert result.report.counts() == {"Gelu": 1}
+    assert [node.op_type for node in result.model.graph.node] == ["LayerNormalization", "Gelu"]
