@@ -106,7 +106,7 @@ def saturate_and_extract(
     run = _Run(select(given, off), cost or Roofline(where.prices), where, dims, budget, tell, strict)
     run.report.predicts = where.prices.what if cost is None else "cost"
     libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else custom_ops
-    runtime = Runtime(by_kind(op for r in given for op in r.terms()), [os.fspath(each) for each in libraries], budget)
+    runtime = Runtime(by_kind(op for r in given for op in r.terms), [os.fspath(each) for each in libraries], budget)
     if verify:
         runtime.check()
         budget.kept = _VERIFIED * (budget.limits.seconds or 0.0)
@@ -139,7 +139,7 @@ class _Run:
         strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not (strict and r.loose)]
-        self.declared = {op for r in self.rules for op in r.terms()}
+        self.declared = {op for r in self.rules for op in r.terms}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
         self.operators |= {(form.domain, form.kind) for op in self.declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell

@@ -59,7 +59,7 @@ class Engine:
         self.target = target
         self._graph: TermGraph | None = None
         self.egraph = bindings.EGraph()
-        extra = sorted({op for r in rules for op in r.terms()}, key=lambda op: op.name)
+        extra = sorted({op for r in rules for op in r.terms}, key=lambda op: op.name)
         self.extra_ops = {op.name: op for op in extra}
         reached = None if present is None else reachable(self.rules, present)
         self.run(prelude(extra, reached))
@@ -72,8 +72,8 @@ class Engine:
             budget.check("building the e-graph")
             if apart:
                 self.run(f"(ruleset only-{number})")
-            live = r if reached is None else r.within(reached, runs)
-            text = live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})")
+            live = None if reached is None else r.within(reached, runs)
+            text = r.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})", readings=live)
             vectors.update(VECTOR.findall(text))
             try:
                 self.run(text)
@@ -211,7 +211,7 @@ class Engine:
 def reachable(rules: Sequence[Rule], present: Iterable[str]) -> frozenset[str]:
     """The terms that a graph of the terms `present` can come to hold by these rules, and by the laws of facts."""
     reached = {*present, *MADE_BY_FACTS}
-    readings = [reading for r in rules for reading in r.takes_and_makes()]
+    readings = [reading for r in rules for reading in r.takes_and_makes]
     while True:
         waiting = [(takes, makes) for takes, makes in readings if not takes <= reached]
         for takes, makes in readings:
