@@ -14,11 +14,12 @@ from itertools import chain
 import onnx_ir as ir
 
 from .egraph.budget import Budget, LimitReached, Limits
+from .egraph.engines import ENGINES
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.extract import extract
 from .egraph.pace import SLACK
 from .egraph.rule import Rule, select
-from .egraph.saturate import Engine, Frozen, Row
+from .egraph.saturate import Frozen, Row
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .egraph.terms import CLASSES, SILENT
@@ -268,7 +269,7 @@ class _Run:
             if reading.terms.tuples() > budget.limits.tuples:
                 raise LimitReached(budget.full("building the e-graph"))
             with budget.step("building the e-graph", "engine"):
-                engine = Engine(self.rules, self.target, present=reading.terms.rows, budget=budget)
+                engine = ENGINES.take(self.rules, self.target, reading.terms.rows, budget)
                 engine.load(reading.terms)
         with self.timed("saturate"):
             try:
@@ -284,6 +285,8 @@ class _Run:
         self.tell("extracting")
         with self.timed("freeze"):
             frozen = engine.freeze()
+            if saturation.complete:
+                ENGINES.keep(engine)
         with self.timed("price"):
             pricer = Pricer(
                 frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops,

@@ -131,14 +131,20 @@ class Rule:
         text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
         return text.replace("((union ", f"(({relation} ")  # what a rule states of dimensions stays as it is
 
-    def within(self, present: Collection[str], runs: Collection[str] | None) -> list[int]:
+    def within(self, present: Collection[str] | None, runs: Collection[str] | None) -> list[int]:
         """Numbers of the readings whose left side is made of these terms, and whose operators are among those a
         target runs (None: any); none for a rule in egglog's text, which is taken whole.
         """
         return [
             i for i, s in enumerate(self.sides)
-            if s.takes.issubset(present) and (runs is None or s.asks.issubset(runs))
+            if (present is None or s.takes.issubset(present)) and (runs is None or s.asks.issubset(runs))
         ]  # fmt: skip
+
+    @cached_property
+    def vectors(self) -> list[frozenset[str]]:
+        """The vectors of numbers that each reading names, or the one text."""
+        texts = [s.text("", "", None, "") for s in self.sides] or [self.egglog]
+        return [frozenset(VECTOR.findall(text)) for text in texts]
 
     @cached_property
     def asks(self) -> frozenset[str]:
