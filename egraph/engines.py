@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Sequence
 
 from .budget import Budget
 from .rule import Rule
-from .saturate import Engine, reachable
+from .saturate import Engine
 from .targets import Target
 
-#: Engines that a thread keeps: one for each list of rules and target that it used last. One takes some 10 MB.
+#: Engines that a thread keeps: one for each list of rules and target that it used last. One takes 15 to 30 MB.
 _MOST = 2
 
 
@@ -19,19 +18,17 @@ class Engines(threading.local):
     """The engines that a thread keeps, emptied after each graph.
 
     What an engine makes of a graph does not depend on the graphs before it, so that nobody can see whether it is a new
-    one. egglog lets no other thread than the one that made an e-graph touch it, hence the `local`.
+    one. egglog lets no other thread than the one that made an e-graph touch it or drop it, hence the `local`; the end
+    of the program would drop what a daemon has kept, so that a daemon keeps nothing.
     """
 
     def __init__(self) -> None:
         self._kept: list[Engine] = []  # the one used last is the last
-        self._process = os.getpid()
 
     def take(self, rules: Sequence[Rule], target: Target, present: Iterable[str], budget: Budget) -> Engine:
         """An engine for a graph of the terms `present`: a kept one if it was made for all of these, or else one that is
         made for them and for what the kept one was made for. Raises LimitReached, RuleError.
         """
-        if self._process != os.getpid():  # a fork: what threads egglog had are gone
-            self._kept, self._process = [], os.getpid()
         wanted = set(present)
         engine = next((e for e in self._kept if e.target is target and _same(e.rules, rules)), None)
         if engine is not None:
@@ -44,6 +41,8 @@ class Engines(threading.local):
 
     def keep(self, engine: Engine) -> None:
         """Take back an engine that has done its graph. One that has failed is not to be given back."""
+        if threading.current_thread().daemon:
+            return
         engine.end()
         self._kept = [*self._kept, engine][-_MOST:]
 

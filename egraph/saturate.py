@@ -14,7 +14,7 @@ from .errors import RuleError, UnsoundMerge
 from .facts import MADE_BY_FACTS, prelude
 from .graph import TRUTHS, TermGraph
 from .pace import Pace
-from .rule import STAGES, VECTOR, Rule
+from .rule import STAGES, Rule
 from .targets import MS, Target
 from .terms import CLASSES, Op
 
