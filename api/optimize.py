@@ -16,10 +16,10 @@ import onnx
 import onnx_ir as ir
 
 from .egraph.budget import Budget, LimitReached, Limits, Stop
+from .egraph.engine.engines import ENGINES
 from .egraph.engine.frozen import Frozen, Row
 from .egraph.engine.pace import SLACK
 from .egraph.engine.rule import Rule, select
-from .egraph.engine.saturate import Engine
 from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
 from .egraph.explanation.conflict import saturate
 from .egraph.extraction.extract import extract
@@ -129,7 +129,7 @@ def saturate_and_extract(
     run = _Run(select(given, off), cost or Roofline(where.prices), where, dims, budget, tell, strict)
     run.report.predicts = where.prices.what if cost is None else "cost"
     libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else custom_ops
-    runtime = Runtime(by_kind(op for r in given for op in r.terms()), [os.fspath(each) for each in libraries], budget)
+    runtime = Runtime(by_kind(op for r in given for op in r.terms), [os.fspath(each) for each in libraries], budget)
     if verify:
         runtime.check()
         budget.kept = _VERIFIED * (budget.limits.seconds or 0.0)
@@ -162,7 +162,7 @@ class _Run:
         strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not (strict and r.loose)]
-        self.declared = {op for r in self.rules for op in r.terms()}
+        self.declared = {op for r in self.rules for op in r.terms}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
         self.operators |= {(form.domain, form.kind) for op in self.declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
@@ -293,7 +293,7 @@ class _Run:
             if reading.terms.tuples() > budget.limits.tuples:
                 raise LimitReached(budget.full("building the e-graph"))
             with budget.step("building the e-graph", "engine"):
-                engine = Engine(self.rules, self.target, present=reading.terms.rows, budget=budget)
+                engine = ENGINES.take(self.rules, self.target, reading.terms.rows, budget)
                 engine.load(reading.terms)
         with self.timed("saturate"):
             try:
@@ -309,6 +309,8 @@ class _Run:
         self.tell("extracting")
         with self.timed("freeze"):
             frozen = engine.freeze()
+            if saturation.complete:
+                ENGINES.keep(engine)
         with self.timed("price"):
             refused: set[int] = set()  # opsets that some nodes have no part in
 

@@ -166,7 +166,7 @@ class Checker:
 
     def passed(self) -> list[str]:
         found: dict[str, set[Any]] = {}
-        made = self.rule.asks()
+        made = self.rule.asks
         for _, sample in self.cases("holds"):
             for s, env, failing in self._readings(self._plain(sample)):
                 for t in () if failing else (*s.lhs.subterms(), *s.rhs.subterms()):

@@ -56,7 +56,7 @@ class Trial:
 
     def __init__(self, rule: Rule, *, inert: bool = False) -> None:
         self.rule = rule
-        printed = replace(rule, sides=(), egglog="; no rule", declares=tuple(rule.terms())) if inert else rule
+        printed = replace(rule, sides=(), egglog="; no rule", declares=tuple(rule.terms)) if inert else rule
         try:
             self.engine = Engine([printed])
         except (KeyboardInterrupt, SystemExit):

@@ -7,7 +7,8 @@ import itertools
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..errors import RuleError
@@ -38,12 +39,13 @@ class Guard:
     anchors: bool = False  # a relation with few rows: a rule may start from it, with a bare variable on the left
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sides:
     """lhs = rhs under guards.
 
     `states` are further equalities: dimensions no shape law can derive, other outputs of the same node. With `replaces`
-    the left term is done with once the right one exists: no rule looks at it again. For markers only.
+    the left term is done with once the right one exists: no rule looks at it again. For markers only. What follows
+    from these is computed when it is first asked for, and kept: every e-graph asks every law the same.
     """
 
     lhs: Expr
@@ -52,10 +54,46 @@ class Sides:
     states: Sequence[tuple[Expr, Expr]] = ()
     replaces: bool = False
 
+    @cached_property
+    def takes(self) -> frozenset[str]:
+        """Names of the terms on the left."""
+        return _names(self.lhs)
 
-@dataclass(frozen=True, slots=True)
+    @cached_property
+    def makes(self) -> frozenset[str]:
+        """Names of the terms on the right."""
+        return _names(self.rhs)
+
+    @cached_property
+    def asks(self) -> frozenset[str]:
+        """The operators of a target that the guards ask for."""
+        return frozenset(m[1] for g in self.when if (m := _SUPPORTED.match(g.text)))
+
+    @cached_property
+    def _printed(self) -> tuple[list[str], list[str], list[str], str, str]:
+        """Facts, guards and arithmetic of the egglog rule; the variable of the root; the actions."""
+        atoms, sums, root, names = flatten(self.lhs)
+        stated = " ".join(f"(union {a.text()} {b.text()})" for a, b in self.states)
+        done = ""
+        if self.replaces:
+            done = f"(subsume {next(a for a in atoms if a.startswith(f'(= {root} '))[len(root) + 4 : -1]})"
+        action = " ".join(filter(None, [f"(union {root} {self.rhs.text()})", stated, done]))
+        return atoms, [named(g.text, names) for g in self.when], sums, root, action
+
+    def text(self, ruleset: str, name: str, drop: int | None, mark: str) -> str:
+        """The egglog rule; as `Rule.text`."""
+        atoms, guards, sums, root, action = self._printed
+        facts = [*atoms, *(g for i, g in enumerate(guards) if i != drop), *sums]
+        action = " ".join(filter(None, [action, mark.replace("$root", root)]))
+        return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
+
+
+@dataclass(frozen=True)
 class Rule:
-    """A named law. `sides` holds one or more readings of it (per arity or rank); each becomes one egglog rule."""
+    """A named law. `sides` holds one or more readings of it (per arity or rank); each becomes one egglog rule.
+
+    What follows from these is kept once it was asked for, as it is in `Sides`.
+    """
 
     name: str
     law: str
@@ -75,53 +113,62 @@ class Rule:
         """Whether it assumes something of values, so that strict mode does without it."""
         return any(isinstance(a, Assumption) and a.loose for a in self.assumes)
 
-    def text(self, ruleset: str, *, drop: int | None = None, mark: str = "") -> str:
-        """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match."""
+    def text(
+        self, ruleset: str, *, drop: int | None = None, mark: str = "", readings: Collection[int] | None = None
+    ) -> str:
+        """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match;
+        `readings` are the numbers of those wanted (None: all).
+        """
         if self.egglog:
             return placed(self.egglog, ruleset, mark)
         return "\n".join(
-            _print(s, ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark)
-            for i, s in enumerate(self.sides)
-        )
+            s.text(ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark)
+            for i, s in enumerate(self.sides) if readings is None or i in readings
+        )  # fmt: skip
 
     def recorded(self, ruleset: str, relation: str) -> str:
         """The law as rules that make the right side and enter (left, right) into a relation, without equating them."""
         text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
         return text.replace("((union ", f"(({relation} ")  # what a rule states of dimensions stays as it is
 
-    def within(self, present: Collection[str], runs: Collection[str] | None) -> Rule:
-        """The readings whose left side is made of these terms, and whose operators are among those a target runs
-        (None: any); a rule in egglog's text is taken whole.
+    def within(self, present: Collection[str] | None, runs: Collection[str] | None) -> list[int]:
+        """Numbers of the readings whose left side is made of these terms, and whose operators are among those a
+        target runs (None: any); none for a rule in egglog's text, which is taken whole.
         """
-        if self.egglog:
-            return self
+        return [
+            i for i, s in enumerate(self.sides)
+            if (present is None or s.takes.issubset(present)) and (runs is None or s.asks.issubset(runs))
+        ]  # fmt: skip
 
-        def can_match(s: Sides) -> bool:
-            asked = {m[1] for g in s.when if (m := _SUPPORTED.match(g.text))}
-            return all(name in present for name in _names(s.lhs)) and (runs is None or all(a in runs for a in asked))
+    @cached_property
+    def vectors(self) -> list[frozenset[str]]:
+        """The vectors of numbers that each reading names, or the one text."""
+        texts = [s.text("", "", None, "") for s in self.sides] or [self.egglog]
+        return [frozenset(VECTOR.findall(text)) for text in texts]
 
-        return replace(self, sides=tuple(filter(can_match, self.sides)))
-
+    @cached_property
     def asks(self) -> frozenset[str]:
         """The operators of a target that the law asks for, and those that its text does: what it fuses into."""
         texts = [self.egglog, *(g.text for s in self.sides for g in s.when)]
         return frozenset(found[1] for text in texts for found in re.finditer(_SUPPORTED, text))
 
-    def terms(self) -> set[Op]:
+    @cached_property
+    def terms(self) -> frozenset[Op]:
         """Terms used that are not in the built-in table."""
         ops = {e.op for s in self.sides for t in (s.lhs, s.rhs) for e in t.subterms()}
-        return {o for o in (*ops, *self.declares) if o is not None and o.name not in OPS}
+        return frozenset(o for o in (*ops, *self.declares) if o is not None and o.name not in OPS)
 
+    @cached_property
     def takes_and_makes(self) -> list[tuple[frozenset[str], frozenset[str]]]:
         """Names of the terms on the left and on the right of the law, for each reading of it."""
         if self.egglog:
             return [heads(self.egglog, {*OPS, *(op.name for op in self.declares)})]
-        return [(_names(s.lhs), _names(s.rhs)) for s in self.sides]
+        return [(s.takes, s.makes) for s in self.sides]
 
     def roots(self) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the outermost terms of both sides; none for a bare variable."""
         if self.egglog:
-            return self.takes_and_makes()[0]
+            return self.takes_and_makes[0]
         return (
             frozenset(s.lhs.op.name for s in self.sides if s.lhs.op is not None),
             frozenset(s.rhs.op.name for s in self.sides if s.rhs.op is not None),
@@ -130,17 +177,6 @@ class Rule:
 
 def _names(e: Expr) -> frozenset[str]:
     return frozenset(t.op.name for t in e.subterms() if t.op is not None)
-
-
-def _print(s: Sides, ruleset: str, name: str, drop: int | None, mark: str) -> str:
-    atoms, sums, root, names = flatten(s.lhs)
-    facts = [*atoms, *(named(g.text, names) for i, g in enumerate(s.when) if i != drop), *sums]
-    stated = " ".join(f"(union {a.text()} {b.text()})" for a, b in s.states)
-    done = ""
-    if s.replaces:
-        done = f"(subsume {next(a for a in atoms if a.startswith(f'(= {root} '))[len(root) + 4 : -1]})"
-    action = " ".join(filter(None, [f"(union {root} {s.rhs.text()})", stated, done, mark.replace("$root", root)]))
-    return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
 
 
 def named(text: str, names: Mapping[str, str]) -> str:

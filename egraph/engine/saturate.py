@@ -14,7 +14,7 @@ from ..terms import Op
 from .facts import MADE_BY_FACTS, prelude
 from .frozen import Frozen
 from .pace import Pace
-from .rule import STAGES, VECTOR, Rule
+from .rule import STAGES, Rule
 from .term_graph import TermGraph
 
 #: Seconds that importing egglog takes, about.
@@ -46,14 +46,15 @@ class Engine:
 
     `apart` gives each rule a ruleset of its own, for `step`; such an e-graph is not saturated. `present` are the
     terms of the graph that will be loaded: what can never match there is left out, as most of what a run costs
-    is asking every rule, every time, whether anything is new.
+    is asking every rule, every time, whether anything is new. An engine that is `kept` is made for several graphs, one
+    after the other: `begin` comes before each, and `end` after it.
 
     Raises LimitReached when the `budget` has none left before the e-graph is made.
     """
 
     def __init__(
         self, rules: Sequence[Rule], target: Runs | None = None, *, apart: bool = False,
-        present: Iterable[str] | None = None, budget: Budget | None = None,
+        present: Iterable[str] | None = None, budget: Budget | None = None, kept: bool = False,
     ) -> None:  # fmt: skip
         budget = budget or Budget(Limits())
         budget.check("building the e-graph", 0.0 if "egglog.bindings" in sys.modules else _IMPORT)
@@ -64,28 +65,52 @@ class Engine:
         self.target = target
         self.graph: TermGraph | None = None
         self.egraph = bindings.EGraph()
-        extra = sorted({op for r in rules for op in r.terms()}, key=lambda op: op.name)
+        extra = sorted({op for r in rules for op in r.terms}, key=lambda op: op.name)
         self.extra_ops = {op.name: op for op in extra}
-        reached = None if present is None else reachable(self.rules, present)
-        self.run(prelude(extra, reached))
+        self.reached = None if present is None else reachable(self.rules, present)
+        self.run(prelude(extra, self.reached))
         legal = target.runs(extra) if target else frozenset()
-        runs = {name for name, _ in legal} if target else None
+        self._runs = {name for name, _ in legal} if target else None
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
-        vectors: set[str] = set()
         for number, r in enumerate(self.rules):
             budget.check("building the e-graph")
             if apart:
                 self.run(f"(ruleset only-{number})")
-            live = r if reached is None else r.within(reached, runs)
-            text = live.text(f"only-{number}" if apart else r.stage, mark=f"(why $root {number})")
-            vectors.update(VECTOR.findall(text))
+            text = r.text(
+                f"only-{number}" if apart else r.stage, mark=f"(why $root {number})",
+                readings=r.within(self.reached, self._runs),
+            )  # fmt: skip
             try:
                 self.run(text)
             except bindings.EggSmolError as error:
                 raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
-        known = [f'(set (vector "{v}") (vec-of {v}))' for v in sorted(vectors)]
-        self.run("\n".join([*known, *(f'(supported "{name}" {code})' for name, code in sorted(legal))]))
+        self.run("\n".join(f'(supported "{name}" {code})' for name, code in sorted(legal)))
+        if not kept:
+            self._name_vectors(self.reached)
+
+    def _name_vectors(self, reached: frozenset[str] | None) -> None:
+        """State the vectors that the rules name which can match."""
+        vectors: set[str] = set()
+        for r in self.rules:
+            if any(r.vectors):
+                readings = [0] if r.egglog else r.within(reached, self._runs)
+                vectors.update(*(r.vectors[i] for i in readings))
+        self.run("\n".join(f'(set (vector "{v}") (vec-of {v}))' for v in sorted(vectors)))
+
+    def serves(self, present: Iterable[str]) -> bool:
+        """Whether it was made for graphs of these terms."""
+        return self.reached is None or self.reached.issuperset(present)
+
+    def begin(self, present: Iterable[str]) -> None:
+        """Start on a graph of the terms `present`, for which the engine was made."""
+        self.run("(push)")
+        self._name_vectors(reachable(self.rules, present))
+
+    def end(self) -> None:
+        """Forget all since `begin`; the rules stay."""
+        self.run("(pop)")
+        self._graph = None
 
     def run(self, text: str) -> list[Any]:
         """Run egglog commands, line by line: spans of a whole program cost quadratic time in egglog 13."""
@@ -210,7 +235,7 @@ class Engine:
 def reachable(rules: Sequence[Rule], present: Iterable[str]) -> frozenset[str]:
     """The terms that a graph of the terms `present` can come to hold by these rules, and by the laws of facts."""
     reached = {*present, *MADE_BY_FACTS}
-    readings = [reading for r in rules for reading in r.takes_and_makes()]
+    readings = [reading for r in rules for reading in r.takes_and_makes]
     while True:
         waiting = [(takes, makes) for takes, makes in readings if not takes <= reached]
         for takes, makes in readings:

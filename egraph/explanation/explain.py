@@ -148,7 +148,7 @@ def problem(regions: Regions, region: Region) -> Problem:
     _merged(small, frozen)
     for at, row in enumerate(r for r in region.rows.values() if r.op == "Shape" and r.children[0] in named):
         small.rows["Shape"].append((_BEYOND + _SHARED + at, named[row.children[0]], *row.attrs))  # sizes are facts
-    extra = {op.name: op for r in regions.rules for op in r.terms()}
+    extra = {op.name: op for r in regions.rules for op in r.terms}
     goal = _goal(region, {**named, region.root: start}, {**graph.ops, **extra})
     return Problem(small, start, goal, {c: named[c] for c in region.leaves})
 
@@ -393,7 +393,7 @@ def _checked(regions: Regions, region: Region, replay: Replay, chain: Sequence[i
         before, after = _matched(frozen, notation, rule, k)
         steps.append(Step(rule.name, rule.law, before, after, compared, worst, notation.row(false) if false else ""))
     names = {c: letters[t] for c, t in posed.leaves.items() if t in letters}
-    printed = Notation(regions.frozen, names, {op.name: op for r in regions.rules for op in r.terms()})
+    printed = Notation(regions.frozen, names, {op.name: op for r in regions.rules for op in r.terms})
     for row in (*region.rows.values(), *(r for v in region.views if not v.above for r in v.rows)):
         printed.prefer(row)
     return Derivation(original, tuple(steps), printed.row(region.rows[region.root]), complete,

@@ -142,7 +142,7 @@ def _declare(
 
 def _products(rule: Rule) -> frozenset[str]:
     """What a rule makes: operators of the target, or else the outermost terms."""
-    return rule.asks() or rule.roots()[1]
+    return rule.asks or rule.roots()[1]
 
 
 def _operator(guard: Guard) -> str:
@@ -274,12 +274,12 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     takers: dict[str, list[Rule]] = {}
     for rule in engine.rules:
         if rule.stage in FUSING and not rule.egglog:
-            taken = {n for takes, _ in rule.takes_and_makes() for n in takes}
+            taken = {n for takes, _ in rule.takes_and_makes for n in takes}
             for marker in sorted(n for n in taken if n in OPS and OPS[n].marker):
                 takers.setdefault(marker, []).append(rule)
     used = {c for r in frozen.rows if OPS.get(r.op, _NONE).marker for c in r.children if c != r.cls}
     rows = {(r.cls, r.op) for r in frozen.rows if r.op in takers and r.op not in _COMMON}
-    fusing = {k for k, rule in enumerate(engine.rules) if rule.stage in FUSING and rule.asks()}
+    fusing = {k for k, rule in enumerate(engine.rules) if rule.stage in FUSING and rule.asks}
     fused = {c for c, by in frozen.why.items() if by & fusing}
     moved = [r for r in frozen.rows if r.op in LAYOUT]
     for _ in range(_LAYOUTS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Protocol
 
@@ -45,7 +46,7 @@ class Target:
         """Whether a node of this type and main dtype loads. "ai.onnx" is the default domain."""
         return ("" if domain == "ai.onnx" else domain, op, dtype) in self.ops
 
-    @property
+    @cached_property
     def legal(self) -> frozenset[tuple[str, int]]:
         """The same for the terms of an e-graph: (term name, ONNX number of the dtype)."""
         kinds: dict[tuple[str, str], set[int]] = {}
@@ -149,6 +150,12 @@ def target(name: str) -> Target:
     """
     if name not in _BUILT_IN:
         raise TargetError(f"no target {name!r}; known targets: {', '.join(sorted(_BUILT_IN))}")
+    return _built_in(name)
+
+
+@cache
+def _built_in(name: str) -> Target:
+    """The same object each time: a target never changes, and what it is asked takes a while to compute."""
     runtime = _BUILT_IN[name]
     ops = expand(runtime.KERNELS)
     if runtime is not cpu:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from ...egraph.terms.norm import UNVERSIONED
 from ..model.domains import DEFAULT
 from ..model.names import Names
 from ..model.tensors import renamed
@@ -23,8 +24,6 @@ from .load import OLDEST_OPSET
 FIRST_RAISED = 7
 #: The definition of OLDEST_OPSET says more, and the same where that is left out.
 _GREW = frozenset({"AveragePool", "Constant", "DepthToSpace", "Gemm", "Loop", "MaxPool"})
-#: Operators of onnxruntime's own, in the default domain and the same in any opset; ONNX took up one of them.
-_OWN = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 #: What these said in attributes, or under this name, OLDEST_OPSET says otherwise.
 _CHANGED = frozenset({"Scatter", "Slice", "TopK"})
 
@@ -76,7 +75,7 @@ class _Renewal:
             case "Pad":
                 return not node.attributes.get_float("value", 0.0) or self._dtype(node) is not None
             case kind:
-                return kind in _GREW | _CHANGED | _OWN or same_operator(kind, opset, OLDEST_OPSET)
+                return kind in _GREW | _CHANGED | UNVERSIONED or same_operator(kind, opset, OLDEST_OPSET)
 
     def renew(self, node: ir.Node, opset: int) -> None:
         """Say the node in OLDEST_OPSET, in place."""

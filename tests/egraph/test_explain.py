@@ -235,7 +235,7 @@ def test_text_rules_say_where_they_matched() -> None:
     assert frozen.values[double] == frozen.values[x]
     assert {frozen.values[x], frozen.values[minus]} <= set(frozen.why)
     assert frozen.values[y] not in frozen.why
-    assert mine.takes_and_makes() == [(frozenset({"Neg", "Sub"}), frozenset({"Add"}))]
+    assert mine.takes_and_makes == [(frozenset({"Neg", "Sub"}), frozenset({"Add"}))]
 
 
 @pytest.mark.parametrize(

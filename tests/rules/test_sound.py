@@ -34,7 +34,7 @@ def checkers() -> Callable[[Rule], Checker]:
 
     def get(rule: Rule) -> Checker:
         if not last or last[0].rule is not rule:
-            last[:] = [Checker(rule, inert=None if rule.terms() else inert)]
+            last[:] = [Checker(rule, inert=None if rule.terms else inert)]
         return last[0]
 
     return get
