@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,10 @@ CPU = target("cpu")
 
 
 def alone(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a new thread, which has no engines."""
+    """What `work` returns in a new thread, which has no engines. What other tests left, with e-graphs of this thread in
+    the tracebacks of their errors, is collected here: another thread must not drop those.
+    """
+    gc.collect()
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(work).result()
 
@@ -131,7 +135,7 @@ def test_a_call_keeps_one_engine() -> None:
     assert alone(lambda: len(kept_after())) == 1
 
 
-@pytest.mark.parametrize("limits", [Limits(iterations=1), Limits(tuples=2500)])
+@pytest.mark.parametrize("limits", [Limits(iterations=1), Limits(tuples=2000)])
 def test_none_is_kept_after_a_limit(limits: Limits) -> None:
     assert alone(lambda: len(kept_after(limits=limits))) == 0
 
