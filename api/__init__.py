@@ -13,7 +13,7 @@ from .egraph.engine import lang
 from .egraph.engine.lang import Sides, Tensor, apply, call, load_egglog, operator, rule
 from .egraph.engine.rule import Rule
 from .egraph.errors import EGraphError
-from .egraph.targets import CostModel, NodeCount, Roofline, Target, Work, from_kernels
+from .egraph.targets import CostModel, NodeCount, Roofline, Target, Work, from_kernels, target
 from .optimize import saturate_and_extract
 from .report import Report
 from .result import Result
@@ -21,5 +21,5 @@ from .result import Result
 __all__ = [
     "CostModel", "EGraphError", "Limit", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "Sides",
     "Target", "Tensor", "Work", "apply", "call", "check", "from_kernels", "lang", "load_egglog", "operator", "rule",
-    "rules", "saturate_and_extract",
+    "rules", "saturate_and_extract", "target",
 ]  # fmt: skip
