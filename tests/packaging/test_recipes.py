@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```python(?: (?P<path>\S+))?(?: (?P<table>\w+))?\n(?P<text>.*?)^```$", re.S | re.M)
+BLOCK = re.compile(r"^```(?:python|text)(?: (?P<path>\S+))?(?: (?P<table>\w+))?\n(?P<text>.*?)^```$", re.S | re.M)
 FOLDERS = ("api", "egraph", "lowering", "rules")
 
 
