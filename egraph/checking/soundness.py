@@ -49,6 +49,8 @@ _SPECIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _DEFAULTS: Mapping[str, float] = MappingProxyType({"scale": 1.0, "times": 1, "axis": -1})
 #: Facts that only the reader or the target can state, so that a guard on one is testable by leaving it out.
 WITHHELD = ("supported", "fval", "const", "doubled", "irange", "lowest", "visible")
+#: Facts that are stated of constants only.
+_TOLD = ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible")
 
 
 # ---------------------------------------------------------------------------------------------- the checks
@@ -281,12 +283,14 @@ class Checker:
         constant, a dimension that is no symbol.
         """
         names = [n for n, spec in drawn.specs.items() if not spec.constant]
-        texts = " ".join(g.text for s in self.obligations.sides for g in s.when)
-        return any(word in texts for word in ("(DSym ", "(same-batch ")) or any(
-            f"({k} {n}" in texts
-            for n in names
-            for k in ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible")
+        asked = self._asked()
+        return any(p.head in ("DSym", "same-batch") for p in asked) or any(
+            p.head in _TOLD and p.args[0].head == "var" and p.args[0].args[0] in names for p in asked
         )
+
+    def _asked(self) -> list[Expr]:
+        """Every expression in the guards."""
+        return [p for s in self.obligations.sides for g in s.when for f in g.facts for p in f.parts()]
 
     def symbolic(self) -> list[str]:
         found: list[str] = []
@@ -351,10 +355,8 @@ class Checker:
 
     def withheld(self) -> list[str]:
         found = []
-        texts = " ".join(g.text for s in self.obligations.sides for g in s.when)
-        for kind in WITHHELD:
-            if f"({kind} " not in texts:
-                continue
+        asked = {p.head for p in self._asked()}
+        for kind in (k for k in WITHHELD if k in asked):
             for case, sample in self.cases("holds"):
                 drawn = self._plain(sample)
                 for s, env, failing in self._readings(drawn):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,8 +62,7 @@ class Trial:
             raise
         except BaseException as error:  # egglog reports some errors as panics, which are no Exception
             raise RuleError(f"rule {rule.name}: egglog refuses it: {str(error).splitlines()[0]}") from None
-        texts = " ".join(g.text for s in rule.sides for g in s.when)
-        self.targets = sorted(set(re.findall(r'\(supported "(\w+)"', texts)))
+        self.targets = sorted(rule.asks)
 
     def run(self, sides: Sides, drawn: Drawn, other: Drawn, env: Mapping[str, Any], how: Seeding) -> Fired:
         """Saturate with the left side of `sides` seeded; where `other` has another size, the size is a
@@ -138,27 +136,25 @@ class _Seed:
         return f"(DSym {self.symbols.setdefault((a, b), len(self.symbols))})"
 
     def commands(self, sides: Sides) -> list[str]:
-        lines: list[str] = []
+        stated: list[tuple[str, str]] = []  # (kind of fact, command)
         for name, number in self.numbers.items():
-            lines += self._variable(name, f"(V {number})")
+            stated += self._variable(name, f"(V {number})")
         twin = {**self.env, **self.other.env}
         if self.how.left:
-            lines.append(f"(union (V {_MARK - 1}) {self.text(sides.lhs)})")
+            stated.append(("", f"(union (V {_MARK - 1}) {self.text(sides.lhs)})"))
             for t in _subterms(sides.lhs):
                 try:
                     value, second = evaluate(t, self.env), evaluate(t, twin)
                 except (IllFormed, KeyError):
                     continue
-                lines += self._shape(self.text(t), value, second) if value is not None else []
+                stated += self._shape(self.text(t), value, second) if value is not None else []
         if self.how.right:
-            lines += [f"(union (V {_MARK - 2 - i}) {self.text(s)})" for i, s in enumerate((sides.lhs, sides.rhs))]
-        wanted = tuple(f"({kind} " for kind in self.how.without)
-        kept = [
-            x for x in lines if not wanted or not any(w in x for w in wanted) or x.startswith(f"(union (V {_MARK - 1})")
-        ]
-        return [x for x in kept if self.how.sources or not x.startswith("(source")]
+            both = enumerate((sides.lhs, sides.rhs))
+            stated += [("", f"(union (V {_MARK - 2 - i}) {self.text(s)})") for i, s in both]
+        left_out = self.how.without if self.how.sources else self.how.without | {"source"}
+        return [command for kind, command in stated if kind not in left_out]
 
-    def _variable(self, name: str, v: str) -> list[str]:
+    def _variable(self, name: str, v: str) -> list[tuple[str, str]]:
         spec, value, second = self.drawn.specs[name], self.drawn.env[name], self.other.env[name]
         if value is None:
             return []
@@ -167,35 +163,35 @@ class _Seed:
         lines = self._shape(v, value, second)
         for i, (a, b) in enumerate(zip(value.shape, second.shape, strict=True)):
             if a != b:
-                lines.append(f"(source {self.size(a, b)} {v} {i - value.ndim})")
+                lines.append(("source", f"(source {self.size(a, b)} {v} {i - value.ndim})"))
         if not spec.constant:
             return lines
-        lines.append(f"(const {v})")
+        lines.append(("const", f"(const {v})"))
         flat, twin = value.reshape(-1), second.reshape(-1)
         if value.dtype.kind == "f" and value.size == 1 and np.isfinite(flat[0]):
-            lines.append(f"(set (fval {v}) {float(flat[0])!r})")
+            lines.append(("fval", f"(set (fval {v}) {float(flat[0])!r})"))
         if value.dtype.kind == "i" and value.ndim <= 1:
-            lines.append(f"(set (len {v}) {value.size})")
+            lines.append(("len", f"(set (len {v}) {value.size})"))
             lines += [
-                f"(union (elem {v} {i}) {self.size(int(a), int(b))})"
+                ("elem", f"(union (elem {v} {i}) {self.size(int(a), int(b))})")
                 for i, (a, b) in enumerate(zip(flat, twin, strict=True))
             ]
         if spec.kind == "ids=" and value.size > 1:
             step = int(flat[1] - flat[0])
             if flat[0] >= 0 and step > 0 and (np.diff(flat) == step).all():
-                lines.append(f"(irange {v} {int(flat[0])} {int(flat[-1]) + 1} {step})")
+                lines.append(("irange", f"(irange {v} {int(flat[0])} {int(flat[-1]) + 1} {step})"))
         if value.dtype.kind == "f" and value.size == 1 and flat[0] <= masking(value.dtype.itemsize):
-            lines.append(f"(lowest {v})")
+            lines.append(("lowest", f"(lowest {v})"))
         if spec.kind == "causal":
-            lines.append(f"(visible {v})")
+            lines.append(("visible", f"(visible {v})"))
         if spec.kind.startswith("doubled"):
-            lines.append(f"(doubled {v} {spec.kind[-1]})")
+            lines.append(("doubled", f"(doubled {v} {spec.kind[-1]})"))
         return lines
 
-    def _shape(self, v: str, value: np.ndarray, second: np.ndarray) -> list[str]:
-        lines = [f"(set (dtype {v}) {code(value)})", f"(set (rank {v}) {value.ndim})"]
+    def _shape(self, v: str, value: np.ndarray, second: np.ndarray) -> list[tuple[str, str]]:
+        lines = [("dtype", f"(set (dtype {v}) {code(value)})"), ("rank", f"(set (rank {v}) {value.ndim})")]
         pairs = enumerate(zip(value.shape, second.shape, strict=True))
-        return lines + [f"(union (dim {v} {i - value.ndim}) {self.size(a, b)})" for i, (a, b) in pairs]
+        return lines + [("dim", f"(union (dim {v} {i - value.ndim}) {self.size(a, b)})") for i, (a, b) in pairs]
 
 
 def _subterms(e: Expr) -> list[Expr]:

@@ -9,13 +9,13 @@ axis that a Concat asks for. A law of one dimension joins far faster than one of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 
 from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, INT64
 from . import masks
 from .masks import Law
+from .sexpr import parse, symbols
 
 MAX_RANK = 8
 #: Operands of a Concat up to which its size is summed: each takes a round of its own.
@@ -59,7 +59,6 @@ HEADER = f"""
 
 #: Terms that laws of facts make of nothing but facts.
 MADE_BY_FACTS = ("Add", "DimT", "Int0", "Ints", "Shape")
-_HEAD = re.compile(r"\((?:sym-)?([A-Z]\w*)")
 
 
 def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) -> str:
@@ -84,7 +83,7 @@ def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) ->
     lines += [
         f'(rule ({body}) ({action}) :ruleset facts :name "{name}")'
         for name, body, action in laws
-        if not absent or absent.isdisjoint(_HEAD.findall(body))
+        if not absent or absent.isdisjoint(h.removeprefix("sym-") for h in symbols(parse(body)))
     ]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..terms import DIM, INT
-from ..terms.dtypes import code, masking
+from ..terms.dtypes import masking
 from ..terms.expression import (
     Dim,
     Env,
@@ -26,7 +26,8 @@ from ..terms.expression import (
     tensor,
     variable,
 )
-from .rule import Fact, Guard, Sides, eq, le, load_egglog, lt, ne, near, num, rule, select
+from .guard import Fact, Guard, called, eq, le, lt, ne, near, num, relation
+from .rule import Sides, load_egglog, rule, select
 
 # ------------------------------------------------------------------------------------------------------------- terms
 
@@ -97,52 +98,31 @@ def _array(x: Expr, env: Env) -> np.ndarray:
 
 def rank(x: Expr) -> Fact:
     """The number of axes of x; nothing for an operand that is absent."""
-
-    def read(env: Env) -> int | None:
-        return None if x.value(env) is None else _array(x, env).ndim
-
-    return Fact(f"(rank {x.text()})", read, x.variables())
+    return Fact("rank", (x,))
 
 
 def dtype(x: Expr) -> Fact:
-    return Fact(f"(dtype {x.text()})", lambda env: code(_array(x, env)), x.variables())
+    return Fact("dtype", (x,))
 
 
 def dim(x: Expr, axis: int | Int) -> Expr:
     """Dimension `axis` (counted from the end, so negative) of x."""
-    a = lift(axis, INT)
-    return _DimFact("dim", (x, a))
+    return Dim("dim", (x, lift(axis, INT)))
 
 
 def elem(x: Expr, index: int | Int) -> Expr:
     """Element `index` of an integer vector (or of a scalar, at 0), as a dimension."""
-    return _DimFact("elem", (x, lift(index, INT)))
-
-
-class _DimFact(Dim):
-    __slots__ = ()
-
-    def value(self, env: Env) -> Any:
-        x, i = np.asarray(self.args[0].value(env)), int(self.args[1].value(env))
-        if self.head == "dim":
-            return x.shape[i] if -x.ndim <= i < 0 else None
-        flat = x.reshape(-1)
-        return int(flat[i]) if x.dtype.kind in "iu" and 0 <= i < flat.size else None
+    return Dim("elem", (x, lift(index, INT)))
 
 
 def length(x: Expr) -> Fact:
     """Number of elements of an integer vector."""
-    return Fact(f"(len {x.text()})", lambda env: _array(x, env).size, x.variables())
+    return Fact("len", (x,))
 
 
 def scalar(c: Expr) -> Fact:
     """The value of a floating constant of one element, of any rank; absent for NaN and Inf."""
-
-    def read(env: Env) -> float | None:
-        a = _array(c, env)
-        return float(a.reshape(-1)[0]) if a.size == 1 and a.dtype.kind == "f" and np.isfinite(a).all() else None
-
-    return Fact(f"(fval {c.text()})", read, c.variables())
+    return Fact("fval", (c,))
 
 
 def thin(c: Expr, x: Expr, k: int) -> list[Guard]:
@@ -162,7 +142,7 @@ def float_of(n: Int) -> Float:
 
 def is_const(c: Expr) -> Guard:
     """c is a true constant: an initializer nobody can override, or made of such."""
-    return Guard(f"(const {c.text()})", lambda env: True, c.variables(), f"{c.text()} is a constant")
+    return relation("const", c, test=lambda env: True, says="{0} is a constant")
 
 
 def doubled(c: Expr, pairs: int | Int) -> Guard:
@@ -181,8 +161,7 @@ def doubled(c: Expr, pairs: int | Int) -> Guard:
         a, b = (x[..., ::2], x[..., 1::2]) if p.value(env) else (x[..., :h], x[..., h:])
         return bool(np.array_equal(a, b))
 
-    return Guard(f"(doubled {c.text()} {p.text()})", test, c.variables() | p.variables(), f"{c.text()} repeats itself",
-                 anchors=True)  # fmt: skip
+    return relation("doubled", c, p, test=test, says="{0} repeats itself", anchors=True)
 
 
 def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
@@ -200,9 +179,7 @@ def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
                 return False
         return True
 
-    names = start.variables() | end.variables() | step.variables() | c.variables()
-    fact = f"(irange {c.text()} {start.text()} {end.text()} {step.text()})"
-    return Guard(fact, test, names, f"{c.text()} is a range")
+    return relation("irange", c, start, end, step, test=test, says="{0} is a range")
 
 
 def lowest(c: Expr) -> Guard:
@@ -212,7 +189,7 @@ def lowest(c: Expr) -> Guard:
         x = _array(c, env)
         return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= masking(x.dtype.itemsize))
 
-    return Guard(f"(lowest {c.text()})", test, c.variables(), f"{c.text()} masks")
+    return relation("lowest", c, test=test, says="{0} masks")
 
 
 def visible(m: Expr) -> Guard:
@@ -224,7 +201,7 @@ def visible(m: Expr) -> Guard:
             return bool(x.ndim and x.any(-1).all())
         return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > masking(x.dtype.itemsize)).all())
 
-    return Guard(f"(visible {m.text()})", test, m.variables(), f"no row of {m.text()} hides every key")
+    return relation("visible", m, test=test, says="no row of {0} hides every key")
 
 
 def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
@@ -234,8 +211,7 @@ def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
         mask, whole = _array(m, env), _array(x, env)
         return mask.ndim >= -axis and mask.shape[axis] in (1, whole.shape[other])
 
-    fact = f"(within {m.text()} {x.text()} {axis} {other})"
-    return Guard(fact, test, m.variables() | x.variables(), f"axis {axis} of {m.text()} broadcasts into {x.text()}")
+    return relation("within", m, x, axis, other, test=test, says="axis {2} of {0} broadcasts into {1}")
 
 
 def same_batch(q: Expr, k: Expr) -> Guard:
@@ -244,8 +220,7 @@ def same_batch(q: Expr, k: Expr) -> Guard:
     def test(env: dict[str, Any]) -> bool:
         return bool(_array(q, env).shape[:1] == _array(k, env).shape[:1])
 
-    says = f"{q.text()} and {k.text()} have one batch size"
-    return Guard(f"(same-batch {q.text()} {k.text()})", test, q.variables() | k.variables(), says)
+    return relation("same-batch", q, k, test=test, says="{0} and {1} have one batch size")
 
 
 def mask_exact(m: Expr, q: Expr, k: Expr) -> Guard:
@@ -259,25 +234,24 @@ def mask_exact(m: Expr, q: Expr, k: Expr) -> Guard:
             and all(a in (1, b) for a, b in zip(mask.shape[:2], full[:2], strict=True))
         )  # fmt: skip
 
-    fact = f"(mask-exact {m.text()} {q.text()} {k.text()})"
-    names = m.variables() | q.variables() | k.variables()
-    return Guard(fact, test, names, f"{m.text()} has the shape of the scores")
+    return relation("mask-exact", m, q, k, test=test, says="{0} has the shape of the scores")
 
 
 def symbolic(d: Expr, name: str) -> Guard:
     """d is a symbol, not a number. `name` is a variable of its own."""
-    return Guard(f"(= {d.text()} (DSym {name}))", lambda env: True, d.variables(), f"{d.text()} is not fixed")
+    fact = Fact("=", (d, Dim("DSym", (Int("var", (name,)),))))
+    return Guard((fact,), lambda env: True, f"{called(d)} is not fixed")
 
 
 def supported(op: str, x: Expr) -> Guard:
     """The target runs `op` on x's element type."""
-    fact = f'(supported "{op}" (dtype {x.text()}))'
-    return Guard(fact, lambda env: True, x.variables(), f"the target runs {op} on the element type of {x.text()}")
+    says = f"the target runs {op} on the element type of {called(x)}"
+    return relation("supported", op, dtype(x), test=lambda env: True, says=says)
 
 
 def size_known(d: Expr) -> Guard:
     """Some graph input has this very dimension, so that `size` can be written."""
-    return Guard(f"(sized {d.text()})", lambda env: d.value(env) is not None, d.variables(), f"{d.text()} has a source")
+    return relation("sized", d, test=lambda env: d.value(env) is not None, says="{0} has a source")
 
 
 __all__ = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,31 +11,15 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import RuleError
-from ..terms import FLOAT, INT, OPS, TENSOR, Op
-from ..terms.expression import Env, Expr, Int, variable
+from ..terms import OPS, Op
+from ..terms.expression import Expr, variable
 from .assumption import FINITE, Assumption
-from .sexpr import compile_text, heads, placed
+from .guard import Guard
+from .pattern import Pattern, flatten
+from .sexpr import compile_text, heads, placed, strings, title
 
 CONTRACTS = ("exact", "reassociated", "finite")
-_SUPPORTED = re.compile(r'\(supported "(\w+)"')
 STAGES = ("normal", "marker", "fuse", "target")
-#: A vector of numbers in a pattern, by which the e-graph finds it: a table is joined early, a primitive computed late.
-VECTOR = re.compile(r'\(vector "([-\d ]+)"\)')
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """A side condition on facts.
-
-    `text` is an egglog fact; `test` evaluates it on arrays, may bind a free variable in `env`, and says whether it
-    holds.
-    """
-
-    text: str
-    test: Callable[[dict[str, Any]], bool] = field(compare=False)
-    uses: frozenset[str]
-    says: str
-    anchors: bool = False  # a relation with few rows: a rule may start from it, with a bare variable on the left
 
 
 @dataclass(frozen=True)
@@ -67,25 +50,30 @@ class Sides:
     @cached_property
     def asks(self) -> frozenset[str]:
         """The operators of a target that the guards ask for."""
-        return frozenset(m[1] for g in self.when if (m := _SUPPORTED.match(g.text)))
+        return frozenset(g.operator for g in self.when if g.operator)
 
     @cached_property
-    def _printed(self) -> tuple[list[str], list[str], list[str], str, str]:
-        """Facts, guards and arithmetic of the egglog rule; the variable of the root; the actions."""
-        atoms, sums, root, names = flatten(self.lhs)
-        stated = " ".join(f"(union {a.text()} {b.text()})" for a, b in self.states)
-        done = ""
-        if self.replaces:
-            done = f"(subsume {next(a for a in atoms if a.startswith(f'(= {root} '))[len(root) + 4 : -1]})"
-        action = " ".join(filter(None, [f"(union {root} {self.rhs.text()})", stated, done]))
-        return atoms, [named(g.text, names) for g in self.when], sums, root, action
+    def pattern(self) -> Pattern:
+        """The left side as egglog matches it."""
+        return flatten(self.lhs)
 
-    def text(self, ruleset: str, name: str, drop: int | None, mark: str) -> str:
-        """The egglog rule; as `Rule.text`."""
-        atoms, guards, sums, root, action = self._printed
+    @cached_property
+    def _printed(self) -> tuple[list[str], list[str], list[str], str, list[str], str]:
+        """Facts, guards and arithmetic of the egglog rule; what its first action joins, the others, the left term."""
+        p = self.pattern
+        atoms, sums = ([f.text() for f in facts] for facts in (p.atoms, p.sums))
+        guards = [" ".join(p.named(f).text() for f in g.facts) for g in self.when]
+        stated = [f"(union {a.text()} {b.text()})" for a, b in self.states]
+        term = next((f.args[1].text() for f in p.atoms if f.args[0] is p.root and f.head == "="), "")
+        return atoms, guards, sums, f"{p.root.text()} {self.rhs.text()}", stated, term
+
+    def text(self, ruleset: str, name: str, drop: int | None, mark: str, relation: str = "union") -> str:
+        """The egglog rule; as `Rule.text`, or as `Rule.recorded` with a relation of its own."""
+        atoms, guards, sums, joined, stated, term = self._printed
         facts = [*atoms, *(g for i, g in enumerate(guards) if i != drop), *sums]
-        action = " ".join(filter(None, [action, mark.replace("$root", root)]))
-        return f'(rule ({" ".join(facts)}) ({action}) :ruleset {ruleset} :name "{name}")'
+        done = f"(subsume {term})" if self.replaces and relation == "union" else ""
+        actions = [f"({relation} {joined})", *stated, done, mark.replace("$root", self.pattern.root.text())]
+        return f'(rule ({" ".join(facts)}) ({" ".join(filter(None, actions))}) :ruleset {ruleset} :name "{name}")'
 
 
 @dataclass(frozen=True)
@@ -114,22 +102,20 @@ class Rule:
         return any(isinstance(a, Assumption) and a.loose for a in self.assumes)
 
     def text(
-        self, ruleset: str, *, drop: int | None = None, mark: str = "", readings: Collection[int] | None = None
-    ) -> str:
+        self, ruleset: str, *, drop: int | None = None, mark: str = "", readings: Collection[int] | None = None,
+        relation: str = "union",
+    ) -> str:  # fmt: skip
         """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match;
         `readings` are the numbers of those wanted (None: all).
+        With a `relation`, it makes the right side and enters (left, right) into that, without equating them; what it
+        states of dimensions stays as it is.
         """
         if self.egglog:
-            return placed(self.egglog, ruleset, mark)
+            return placed(self.egglog, ruleset, mark, relation)
         return "\n".join(
-            s.text(ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark)
+            s.text(ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark, relation)
             for i, s in enumerate(self.sides) if readings is None or i in readings
         )  # fmt: skip
-
-    def recorded(self, ruleset: str, relation: str) -> str:
-        """The law as rules that make the right side and enter (left, right) into a relation, without equating them."""
-        text = re.sub(r"\(subsume \([^()]*\)\) ?", "", self.text(ruleset))
-        return text.replace("((union ", f"(({relation} ")  # what a rule states of dimensions stays as it is
 
     def within(self, present: Collection[str] | None, runs: Collection[str] | None) -> list[int]:
         """Numbers of the readings whose left side is made of these terms, and whose operators are among those a
@@ -142,15 +128,13 @@ class Rule:
 
     @cached_property
     def vectors(self) -> list[frozenset[str]]:
-        """The vectors of numbers that each reading names, or the one text."""
-        texts = [s.text("", "", None, "") for s in self.sides] or [self.egglog]
-        return [frozenset(VECTOR.findall(text)) for text in texts]
+        """The vectors of numbers that each reading names, or the one text; see `Pattern`."""
+        return [s.pattern.vectors for s in self.sides] or [frozenset(strings(self.egglog, "vector"))]
 
     @cached_property
     def asks(self) -> frozenset[str]:
         """The operators of a target that the law asks for, and those that its text does: what it fuses into."""
-        texts = [self.egglog, *(g.text for s in self.sides for g in s.when)]
-        return frozenset(found[1] for text in texts for found in re.finditer(_SUPPORTED, text))
+        return frozenset(strings(self.egglog, "supported").union(*(s.asks for s in self.sides)))
 
     @cached_property
     def terms(self) -> frozenset[Op]:
@@ -177,163 +161,6 @@ class Rule:
 
 def _names(e: Expr) -> frozenset[str]:
     return frozenset(t.op.name for t in e.subterms() if t.op is not None)
-
-
-def named(text: str, names: Mapping[str, str]) -> str:
-    """A guard with the subterms of the left side replaced by the variables they are bound to, the largest first."""
-    for term in sorted(names, key=len, reverse=True):
-        text = text.replace(term, names[term])
-    return text
-
-
-def flatten(term: Expr) -> tuple[list[str], list[str], str, dict[str, str]]:
-    """A pattern as egglog facts, its arithmetic, the variable its root is bound to, and subterm text -> variable.
-
-    Equal subterms share a variable. Commutative operators are matched through their symmetric relation. Arithmetic on
-    attributes comes apart, to be printed after the guards: egglog 13.2 computes primitives in the order written, and
-    crashes on an operand that is not bound yet.
-    """
-    atoms: list[str] = []
-    sums: list[str] = []
-    names: dict[tuple[Any, ...], str] = {}
-    texts: dict[str, str] = {}
-
-    def visit(e: Expr) -> str:
-        if e.head in ("var", "lit"):
-            return e.text()
-        known = names.get(e.key())
-        if known is not None:
-            return known
-        args = " ".join(visit(a) for a in e.args)
-        if e.head == "vec-of" and all(a.head == "lit" for a in e.args):
-            v = names[e.key()] = texts[e.text()] = f"_{len(names)}"
-            atoms.append(f'(= {v} (vector "{args}"))')
-            return v
-        if e.op is None and e.sort not in (INT, FLOAT):
-            return f"({e.head} {args})"
-        if e.op is None:
-            v = names[e.key()] = f"_{len(names)}"
-            sums.append(f"(= {v} ({e.head} {args}))")
-            return v
-        v = names[e.key()] = f"_{len(names)}"
-        texts[e.text()] = v
-        atoms.append(f"(sym-{e.head} {v} {args})" if e.op.commutative else f"(= {v} ({e.head} {args}))")
-        return v
-
-    root = visit(term)
-    return atoms, sums, root, texts
-
-
-# ---------------------------------------------------------------------------------------------------- guards and facts
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A fact of a term, such as its rank: readable in guards only."""
-
-    text: str
-    read: Callable[[Env], Any] = field(compare=False)
-    uses: frozenset[str]
-
-
-Operand = Expr | Fact | int | float
-
-
-def _text(x: Operand) -> str:
-    return x.text() if isinstance(x, Expr) else x.text if isinstance(x, Fact) else repr(x)
-
-
-def _uses(x: Operand) -> frozenset[str]:
-    return x.variables() if isinstance(x, Expr) else x.uses if isinstance(x, Fact) else frozenset()
-
-
-def _read(x: Operand, env: Env) -> Any:
-    return x.value(env) if isinstance(x, Expr) else x.read(env) if isinstance(x, Fact) else x
-
-
-def _unbound(x: Operand, env: Env) -> str | None:
-    """The name of the variable x consists of, when env does not bind it yet."""
-    if isinstance(x, Expr) and x.head == "DNum":
-        x = x.args[0]
-    return x.args[0] if isinstance(x, Expr) and x.head == "var" and x.args[0] not in env else None
-
-
-def _multiple(x: Operand) -> tuple[Expr, int] | None:
-    """(v, k) if x is the dimension k * v of a variable v."""
-    if not isinstance(x, Expr) or x.head != "DNum" or x.args[0].head != "*":
-        return None
-    v, k = x.args[0].args
-    return (v, k.args[0]) if v.head == "var" and k.head == "lit" else None
-
-
-def _eq_multiple(x: Operand, v: Expr, k: int) -> Guard:
-    """dim(x) = k * v, which binds v if nothing else does: egglog needs the quotient spelled out."""
-    n = f"{v.text()}x{k}"
-    facts = f"(= (DNum {n}) {_text(x)}) (= {v.text()} (/ {n} {k})) (= 0 (% {n} {k}))"
-
-    def test(env: dict[str, Any]) -> bool:
-        size = _read(x, env)
-        if size is None or size % k:
-            return False
-        return bool(env.setdefault(v.args[0], size // k) * k == size)
-
-    return Guard(facts, test, _uses(x) | v.variables(), f"{_text(x)} = {k} * {v.text()}")
-
-
-def eq(x: Operand, y: Operand) -> Guard:
-    """x = y. A variable that nothing else binds is bound here."""
-    for a, b in ((x, y), (y, x)):
-        multiple = _multiple(b)
-        if multiple is not None:
-            return _eq_multiple(a, *multiple)
-
-    def test(env: dict[str, Any]) -> bool:
-        for a, b in ((x, y), (y, x)):
-            name = _unbound(a, env)
-            if name is not None:
-                env[name] = _read(b, env)
-                return env[name] is not None
-        left, right = _read(x, env), _read(y, env)
-        return left is not None and left == right
-
-    return Guard(f"(= {_text(x)} {_text(y)})", test, _uses(x) | _uses(y), f"{_text(x)} = {_text(y)}")
-
-
-def _compare(op: str, x: Operand, y: Operand, holds: Callable[[Any, Any], bool]) -> Guard:
-    def test(env: dict[str, Any]) -> bool:
-        left, right = _read(x, env), _read(y, env)
-        return left is not None and right is not None and holds(left, right)
-
-    return Guard(f"({op} {_text(x)} {_text(y)})", test, _uses(x) | _uses(y), f"{_text(x)} {op} {_text(y)}")
-
-
-def ne(x: Operand, y: Operand) -> Guard:
-    return _compare("!=", x, y, lambda a, b: bool(a != b))
-
-
-def lt(x: Operand, y: Operand) -> Guard:
-    return _compare("<", x, y, lambda a, b: bool(a < b))
-
-
-def le(x: Operand, y: Operand) -> Guard:
-    return _compare("<=", x, y, lambda a, b: bool(a <= b))
-
-
-def near(x: Expr, value: float, tolerance: float) -> Guard:
-    """|x - value| < tolerance, for numbers the exporter rounded to the element type."""
-    bound = f"(< (abs (- {x.text()} {value!r})) {tolerance!r})"
-    return Guard(bound, lambda env: abs(x.value(env) - value) < tolerance, x.variables(),
-                 f"{x.text()} within {tolerance:g} of {value:g}")  # fmt: skip
-
-
-def num(n: Operand) -> Expr:
-    """The dimension that is the number n."""
-    inner = Int("lit", (n,)) if isinstance(n, int) else n
-    if not isinstance(inner, Expr):
-        raise RuleError("num() takes an integer or an integer variable")
-    from ..terms.expression import Dim
-
-    return Dim("DNum", (inner,))
 
 
 # ------------------------------------------------------------------------------------------------------- the decorator
@@ -415,12 +242,9 @@ def load_egglog(text: str, *, stage: str = "fuse", terms: Iterable[Op] = ()) -> 
     """
     if stage not in STAGES:
         raise RuleError(f"stage is one of {STAGES}; got {stage!r}")
-    name, law = re.search(r"^\s*;\s*name:\s*(\S+)", text, re.M), re.search(r"^\s*;\s*law:\s*(.+)$", text, re.M)
-    if not name or not law:
-        raise RuleError("an egglog rule file starts with '; name: kebab-case' and '; law: one line of algebra'")
-    program = compile_text(text, name[1])
-    return Rule(name[1], law[1].strip(), (), "reassociated", stage, (), (), egglog=program, source="egglog",
-                declares=tuple(terms))  # fmt: skip
+    name, law = title(text)
+    program = compile_text(text, name)
+    return Rule(name, law, (), "reassociated", stage, (), (), egglog=program, source="egglog", declares=tuple(terms))
 
 
 def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:
@@ -439,7 +263,4 @@ def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:
     return [r for r in chosen if r.name not in off]
 
 
-__all__ = [
-    "CONTRACTS", "STAGES", "TENSOR", "Fact", "Guard", "Rule", "Sides", "eq", "flatten", "le", "load_egglog", "lt",
-    "ne", "near", "num", "rule", "select",
-]  # fmt: skip
+__all__ = ["CONTRACTS", "STAGES", "Rule", "Sides", "load_egglog", "rule", "select"]

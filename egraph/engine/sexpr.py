@@ -55,14 +55,39 @@ def compile_text(text: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def placed(program: str, ruleset: str, mark: str) -> str:
-    """The program for a ruleset. `mark` is an action for each match, on `$root`."""
+def title(text: str) -> tuple[str, str]:
+    """(name, law) as the first comments say. Raises RuleError if one is missing."""
+    name, law = re.search(r"^\s*;\s*name:\s*(\S+)", text, re.M), re.search(r"^\s*;\s*law:\s*(.+)$", text, re.M)
+    if not name or not law:
+        raise RuleError("an egglog rule file starts with '; name: kebab-case' and '; law: one line of algebra'")
+    return name[1], law[1].strip()
+
+
+def placed(program: str, ruleset: str, mark: str, relation: str = "union") -> str:
+    """The program for a ruleset. `mark` is an action for each match, on `$root`.
+
+    With a `relation`, what a rule joins first is entered into that instead, and nothing is subsumed.
+    """
     lines = []
-    for line in program.splitlines():
-        line = line.replace(_RULESET, ruleset)
-        root = _root(line) if _MARK in line else ""
-        lines.append(line.replace(_MARK, mark.replace("$root", root)))
+    for form in parse(program):
+        if isinstance(form, list) and form[:1] == ["rule"] and isinstance(form[2], list):
+            union, actions = _union(form[2]), list[Form]()
+            for a in form[2]:
+                if union and a == _MARK:
+                    actions.append(mark.replace("$root", show(union[1])))
+                elif a is union:
+                    actions.append([relation, *union[1:]])
+                elif relation == "union" or not isinstance(a, list) or a[:1] != ["subsume"]:
+                    actions.append(a)
+            form = [form[0], form[1], actions, *(ruleset if part == _RULESET else part for part in form[3:])]
+        lines.append(show(form))
     return "\n".join(lines)
+
+
+def strings(program: str, head: str) -> set[str]:
+    """The strings that forms of this head begin with."""
+    found = (form[1] for form in _forms(parse(program)) if form[0] == head and len(form) > 1)
+    return {text[1:-1] for text in found if isinstance(text, str) and text.startswith('"')}
 
 
 def heads(program: str, known: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
@@ -71,8 +96,8 @@ def heads(program: str, known: Collection[str]) -> tuple[frozenset[str], frozens
     actions: set[str] = set()
     for form in parse(program):
         if isinstance(form, list) and form[:1] == ["rule"] and len(form) > 2:
-            facts.update(h for h in _symbols(form[1]) if h in known)
-            actions.update(h for h in _symbols(form[2]) if h in known)
+            facts.update(h for h in symbols(form[1]) if h in known)
+            actions.update(h for h in symbols(form[2]) if h in known)
     return frozenset(facts), frozenset(actions)
 
 
@@ -95,8 +120,7 @@ def _rules(form: Form) -> Iterator[Form]:
         facts, actions, *options = form[1:]
         if not isinstance(actions, list):
             raise RuleError(f"egglog form {show(form)} has no list of actions")
-        union = next((a for a in actions if isinstance(a, list) and a[:1] == ["union"]), None)
-        yield ["rule", facts, [*actions, *([_MARK] if union else [])], *options]
+        yield ["rule", facts, [*actions, *([_MARK] if _union(actions) else [])], *options]
         return
     left, right, *options = form[1:]
     when: Form = []
@@ -110,19 +134,19 @@ def _rules(form: Form) -> Iterator[Form]:
         yield ["rule", [["=", "_root", a], *when], [["union", "_root", b], _MARK]]
 
 
-def _root(line: str) -> str:
-    """The first operand of the first union among a rule's actions."""
-    (form,) = parse(line)
-    assert isinstance(form, list)
-    actions = form[2]
-    assert isinstance(actions, list)
-    return show(next(a for a in actions if isinstance(a, list) and a[:1] == ["union"])[1])
+def _union(actions: list[Form]) -> list[Form]:
+    """The first union among a rule's actions; empty if there is none."""
+    return next((a for a in actions if isinstance(a, list) and a[:1] == ["union"]), [])
 
 
-def _symbols(form: Form) -> Iterator[str]:
-    """Every symbol in head position."""
+def _forms(form: Form) -> Iterator[list[Form]]:
+    """Every form in it that is not empty, itself included."""
     if isinstance(form, list) and form:
-        if isinstance(form[0], str):
-            yield form[0]
+        yield form
         for part in form:
-            yield from _symbols(part)
+            yield from _forms(part)
+
+
+def symbols(form: Form) -> Iterator[str]:
+    """Every symbol in head position."""
+    return (inner[0] for inner in _forms(form) if isinstance(inner[0], str))

@@ -112,7 +112,7 @@ def _describe(
     for k in done:
         engine.step(k)
     engine.run("(ruleset record)\n(relation equates (T T))")
-    engine.run(rule.recorded("record", "equates"))
+    engine.run(rule.text("record", relation="equates"))
     head = f"rule {rule.name} is false ({rule.law})"
     try:
         engine.run("(run-schedule (seq (run record) (saturate (run facts))))")

@@ -4,7 +4,6 @@ it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -114,38 +113,34 @@ def _class(e: Expr, env: Env, notation: Notation) -> int | None:
     return notation.lookup.get((e.head, tuple(children), tuple(attrs)))
 
 
-_FACT = re.compile(r"\(= \((fval|rank|dtype) (\w+)\) ([^()\s]+)\)|\(= \((dim) (\w+) (-\d+)\) \(DNum ([^()\s]+)\)\)")
-
-
 def _bound(s: Sides, env: Env, notation: Notation) -> Env | None:
     """The match with the numbers its guards bind; None if a guard on the facts of a variable contradicts
     it.
     """
-    env = dict(env)
-    for g in s.when:
-        for found in _FACT.finditer(g.text):
-            fact, x, name = found[1] or found[4], found[2] or found[5], found[3] or found[7]
-            cls = env.get(x)
-            known: Any = None
-            if fact == "dim":
-                shape = notation.frozen.shape(cls) if cls is not None else None
-                at = int(found[6])
-                known = shape[at] if shape is not None and -len(shape) <= at else None
-            elif cls is not None:
-                known = {
-                    "fval": notation.frozen.number,
-                    "rank": notation.frozen.rank,
-                    "dtype": notation.frozen.dtype,
-                }[fact].get(cls)
+    env, frozen = dict(env), notation.frozen
+    of_class = {"fval": frozen.number, "rank": frozen.rank, "dtype": frozen.dtype}
+    for asked, wanted in (f.args for g in s.when for f in g.facts if f.head == "="):
+        sized = asked.head == "dim" and wanted.head == "DNum" and asked.args[1].head == "lit"
+        number = wanted.args[0] if sized else wanted
+        if not (sized or asked.head in of_class) or asked.args[0].head != "var" or number.head not in ("var", "lit"):
+            continue
+        cls = env.get(asked.args[0].args[0])
+        if cls is None:
+            continue
+        if sized:
+            shape, at = frozen.shape(cls), asked.args[1].args[0]
+            known = shape[at] if shape is not None and -len(shape) <= at else None
             if known is None:
-                if cls is not None and fact != "dim":
-                    return None
                 continue
-            wanted = env.get(name) if name in s.lhs.variables() or name in g.uses else float(name)
-            if wanted is None:
-                env[name] = known
-            elif isinstance(known, int | float) and float(wanted) != float(known):
+        else:
+            known = of_class[asked.head].get(cls)
+            if known is None:
                 return None
+        held = number.args[0] if number.head == "lit" else env.get(number.args[0])
+        if held is None:
+            env[number.args[0]] = known
+        elif isinstance(known, int | float) and float(held) != float(known):
+            return None
     return env
 
 

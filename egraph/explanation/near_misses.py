@@ -7,14 +7,14 @@ only record what they match.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..budget import Budget, Limits
 from ..engine.frozen import Frozen
-from ..engine.rule import Guard, Rule, Sides, flatten, named
+from ..engine.guard import Fact, Guard
+from ..engine.rule import Rule, Sides
 from ..engine.saturate import Engine
 from ..terms import FLOAT, INT, LAYOUT, OPS, TENSOR, Op
 from ..terms.dtypes import NAMES
@@ -27,9 +27,6 @@ _COMMON = frozenset(op.name for op in OPS.values() if op.common)
 _LAYOUTS = 3
 _DOING = "looking for near misses"
 _NONE = Op("", (), None)
-_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-_OPERATOR = re.compile(r'\(supported "(\w+)"')
-_RELATIONS = frozenset({"const", "doubled", "irange", "source", "sized", "supported"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,8 @@ def near_misses(
             terms = {t.op for t in sides.lhs.subterms() if t.op is not None}
             if not _makes_progress(rule, sides) or not present.issuperset(op.name for op in terms):
                 continue
-            asked = [g for g, guard in enumerate(sides.when) if _OPERATOR.match(guard.text)]
-            if known is not None and any(_operator(sides.when[g]) not in known for g in asked):
+            asked = [g for g, guard in enumerate(sides.when) if guard.operator]
+            if known is not None and not known.issuperset(sides.asks):
                 continue  # the target has no such operator for any type
             wide = rule.stage == "target" and len({op.name for op in terms if op.marker}) > 1
             wanted = [[g] for g in range(len(sides.when))]
@@ -99,7 +96,7 @@ def near_misses(
     for relation in sorted(tried, key=lambda r: (not tried[r].alone, len(tried[r].guards))):
         t = tried[relation]
         rule = engine.rules[t.number]
-        runs = [_operator(g) for g in t.sides.when if _operator(g)]
+        runs = [g.operator for g in t.sides.when if g.operator]
         makes = runs[0] if runs else t.sides.rhs.op.name if t.sides.rhs.op is not None else ""
         for row in sorted((_read(engine, frozen, t.columns, r) for r in functions[relation].rows), key=repr):
             cls, values = row
@@ -107,7 +104,7 @@ def near_misses(
             if key in found or key in matched or makes in fired.get(cls, ()):
                 continue
             if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
-                needs = " and ".join(_called(g.says) for g in t.guards)
+                needs = " and ".join(g.says for g in t.guards)
                 said = _found(frozen, t.columns, values)
                 found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
     return [found[key] for key in sorted(found)]
@@ -145,11 +142,6 @@ def _products(rule: Rule) -> frozenset[str]:
     return rule.asks or rule.roots()[1]
 
 
-def _operator(guard: Guard) -> str:
-    found = _OPERATOR.match(guard.text)
-    return found[1] if found else ""
-
-
 def _makes_progress(rule: Rule, sides: Sides) -> bool:
     """The law makes a fused operator or a marker on the way to one."""
     made = sides.rhs.op
@@ -167,49 +159,27 @@ def _without(
     Guards and arithmetic that need a variable which only a dropped guard binds go as well. None if the left
     side is a bare variable, which would match everything.
     """
-    atoms, sums, root, names = flatten(s.lhs)
-    if not atoms:
+    pattern = s.pattern
+    facts = list(pattern.atoms)
+    if not facts:
         return None
-    bound = set(_WORD.findall(" ".join(atoms)))
-    facts = list(atoms)
-    waiting = [*(named(g.text, names) for i, g in enumerate(s.when) if i not in dropped), *sums]
+    bound = set[str]().union(*(f.variables() for f in facts))
+    kept = (f for i, g in enumerate(s.when) if i not in dropped for f in g.facts)
+    waiting: list[Fact] = [*map(pattern.named, kept), *pattern.sums]
     progress = True
     while progress:
-        progress, later = False, list[str]()
+        progress, later = False, list[Fact]()
         for fact in waiting:
-            known, binds = _variables(fact)
-            if known <= bound:
+            if fact.variables() - fact.binds() <= bound:
                 facts.append(fact)
-                bound |= binds
+                bound |= fact.variables()
                 progress = True
             else:
                 later.append(fact)
         waiting = later
     used = frozenset[str]().union(*(s.when[g].uses for g in dropped))
     columns = [(n, sorts[n]) for n in sorted(used & bound) if sorts.get(n) in (TENSOR, INT, FLOAT)]
-    return " ".join(facts), root, columns, not waiting
-
-
-def _variables(fact: str) -> tuple[set[str], set[str]]:
-    """(variables a guard needs bound before it, variables it binds), by the form guards are printed in."""
-    words = _bare(fact)
-    if fact[1:].split()[0] in _RELATIONS:
-        return set(), words
-    binds: set[str] = set()
-    for form in re.finditer(
-        r"\(= \((?:fval|dtype|rank|len|vec-length|vec-get|[-+*/%]|min|max|abs) [^=]*\) ([A-Za-z_]\w*)\)", fact
-    ):
-        binds.add(form[1])
-    for form in re.finditer(r"\(= ([A-Za-z_]\w*) \(", fact):
-        binds.add(form[1])
-    binds |= set(re.findall(r"\(DNum ([A-Za-z_]\w*)\)", fact))
-    return words - binds, binds | words
-
-
-def _bare(fact: str) -> set[str]:
-    """Symbols of a fact that are not in head position."""
-    plain = re.sub(r'"[^"]*"', "", fact)
-    return set(_WORD.findall(re.sub(r"\([^\s()]+", "(", plain)))
+    return " ".join(f.text() for f in facts), pattern.root.text(), columns, not waiting
 
 
 def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:
@@ -236,18 +206,6 @@ def describe(frozen: Frozen, cls: int) -> str:
     dims = "[rank unknown]" if shape is None else f"[{', '.join('?' if d is None else str(d) for d in shape)}]"
     number = frozen.number.get(cls)
     return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + ("" if number is None else f" {number:g}")
-
-
-def _called(text: str) -> str:
-    """A guard with its facts as calls: `(dim w -1) = (DNum 1)` becomes `dim(w, -1) = 1`."""
-    while True:
-        calls = re.sub(r"\(([\w-]+) ([^()]*)\)", lambda m: f"\x01{m[1]}\x02{', '.join(m[2].split(' '))}\x03", text)
-        if calls == text:
-            break
-        text = calls
-    text = re.sub("\x01DNum\x02([^\x01\x02\x03]*)\x03", r"\1", text)
-    text = text.replace("fval\x02", "value\x02")
-    return text.translate({1: None, 2: "(", 3: ")"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,40 @@ import numpy as np
 
 from ..errors import RuleError
 from . import CLASSES, DIM, FLOAT, INT, INTS, LIST, OPS, TENSOR, Op, declare, form, signature
+from .dtypes import code
 
 Env = Mapping[str, Any]
 
-_ARITH: Mapping[str, Callable[..., Any]] = {
+
+def _dim(x: Any, i: int) -> int | None:
+    shape = np.shape(x)
+    return shape[i] if -len(shape) <= i < 0 else None
+
+
+def _elem(x: Any, i: int) -> int | None:
+    x = np.asarray(x)
+    return int(x.reshape(-1)[i]) if x.dtype.kind in "iu" and 0 <= i < x.size else None
+
+
+def _number(x: Any) -> float | None:
+    x = np.asarray(x)
+    return float(x.reshape(-1)[0]) if x.size == 1 and x.dtype.kind == "f" and np.isfinite(x).all() else None
+
+
+#: What is no term: arithmetic on attributes, and the facts of tensors that are numbers; None where there is none.
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "/": lambda a, b: a // b if isinstance(a, int) and isinstance(b, int) else a / b,
     "%": lambda a, b: a % b, "min": min, "max": max, "abs": abs, "to-f64": float,
     "vec-of": lambda *a: tuple(a), "vec-get": lambda v, i: v[i], "vec-length": len, "DNum": lambda n: n,
+    "rank": lambda x: None if x is None else np.ndim(x), "dtype": lambda x: code(np.asarray(x)), "len": np.size,
+    "fval": _number, "dim": _dim, "elem": _elem,
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
-    """head is "var" (args = (name,)), "lit" (args = (value,)), a primitive of `_ARITH`, or the name of a term."""
+    """head is "var" (args = (name,)), "lit" (args = (value,)), one of `_FUNCTIONS`, or the name of a term."""
 
     head: str
     args: tuple[Any, ...]
@@ -42,7 +62,7 @@ class Expr:
         if self.head == "var":
             return str(self.args[0])
         if self.head == "lit":
-            return str(self.args[0])
+            return f'"{self.args[0]}"' if isinstance(self.args[0], str) else str(self.args[0])
         return f"({self.head} {' '.join(a.text() for a in self.args)})" if self.args else f"({self.head})"
 
     def key(self) -> tuple[Any, ...]:
@@ -69,14 +89,16 @@ class Expr:
                 raise RuleError(f"term {self.head} has no numeric meaning and cannot be used in a checked rule")
             with np.errstate(all="ignore"):  # as onnxruntime: NaN and infinities come without a word
                 return meaning(*args)
-        return _ARITH[self.head](*args)
+        return _FUNCTIONS[self.head](*args)
+
+    def parts(self) -> list[Expr]:
+        """Every expression in it, itself included, children first."""
+        inner = () if self.head in ("var", "lit") else self.args
+        return [*(p for a in inner for p in a.parts()), self]
 
     def subterms(self) -> list[Expr]:
         """Every tensor- or list-valued constructor in it, itself included, children first."""
-        found: list[Expr] = []
-        for a in self.args if self.head not in ("var", "lit") else ():
-            found += a.subterms()
-        return [*found, self] if self.op is not None else found
+        return [p for p in self.parts() if p.op is not None]
 
 
 class Tensor(Expr):
@@ -227,8 +249,6 @@ def lift(value: Any, sort: str) -> Expr:
         return Float("lit", (float(value),))
     if sort == DIM and isinstance(value, int):
         return Dim("DNum", (Int("lit", (value,)),))
-    if sort == DIM and isinstance(value, Int):
-        return Dim("DNum", (value,))
     raise RuleError(f"{value!r} cannot be used as {sort}")
 
 

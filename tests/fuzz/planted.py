@@ -76,7 +76,7 @@ def with_rule(patch: Patch, bad: Rule, *, instead: str = "") -> None:
 
 def dropped_value_guard(patch: Patch) -> None:
     """x * c = x for every constant c."""
-    without_guard(patch, "mul-one", lambda g: "fval" in g.text)
+    without_guard(patch, "mul-one", lambda g: any(p.head == "fval" for f in g.facts for p in f.parts()))
 
 
 def lost_cast(patch: Patch) -> None:

@@ -22,6 +22,16 @@ FUSED = re.compile(
     r")\b"
 )
 
+# Laws and their guards are values, and egglog's text is printed of them last: who wants to know asks the value.
+TEXT_READERS = {
+    "egraph/checking/sample.py": "the language of samples, which people write",
+    "egraph/engine/sexpr.py": "rules in egglog's language, which callers write",
+}
+STRING_READERS = {
+    "startswith", "endswith", "removeprefix", "removesuffix", "replace", "split", "rsplit", "partition", "rpartition",
+    "find", "rfind", "index", "rindex", "count",
+}  # fmt: skip
+
 MUTABLE_CALLS = {"list", "dict", "set", "bytearray", "defaultdict", "OrderedDict", "Counter", "deque"}
 MUTATORS = {
     "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault",
@@ -49,6 +59,22 @@ def fused_names(source: Any) -> list[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skip
         for match in FUSED.finditer(node.value)
     ]
+
+
+def read_back(source: Any) -> list[str]:
+    """Places that may read egglog's text: regular expressions, and searches for a text that opens a parenthesis."""
+    found = [f"{source.name}:{line}: imports re" for line, name in source.imports() if name.split(".")[0] == "re"]
+    for node in ast.walk(source.tree):
+        wanted: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            wanted = [node.left]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in STRING_READERS:
+            wanted = node.args[:1]
+        for value in wanted:
+            first = value.values[0] if isinstance(value, ast.JoinedStr) and value.values else value
+            if isinstance(first, ast.Constant) and str(first.value).startswith("("):
+                found.append(f"{source.name}:{value.lineno}: looks for {ast.unparse(value)}")
+    return found
 
 
 def is_mutable(value: ast.expr | None) -> bool:
@@ -155,6 +181,37 @@ def test_the_name_check_sees_one(text: str, parse: Any) -> None:
 def test_the_name_check_reads_code_not_prose(parse: Any) -> None:
     text = '"""Reads RotaryEmbedding."""\ndef f():\n    """Writes Gelu."""\n    return "BatchNorm"  # Gelu\n'
     assert fused_names(parse("lowering/x.py", text)) == []
+
+
+def test_no_text_of_a_rule_is_read_back(sources: Any) -> None:
+    readers = [s for s in sources if s.folder in ("egraph", "rules") and s.name not in TEXT_READERS]
+    assert [f for s in readers for f in read_back(s)] == []
+
+
+@pytest.mark.parametrize("name", TEXT_READERS)
+def test_the_readers_of_text_are_read(name: str, sources: Any) -> None:
+    assert any(read_back(s) for s in sources if s.name == name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import re",
+        "def f(g):\n    import re\n    return re.match('x', g)",
+        "from re import compile",
+        "def f(text):\n    return '(supported ' in text",
+        "def f(text, k):\n    return f'({k} ' not in text",
+        "def f(text):\n    return text.startswith('(source')",
+        "def f(text):\n    return text.replace('((union ', '((seen ')",
+    ],
+)
+def test_the_text_check_sees_one(text: str, parse: Any) -> None:
+    assert len(read_back(parse("egraph/x.py", text))) == 1
+
+
+def test_the_text_check_lets_printing_pass(parse: Any) -> None:
+    text = "def f(e, known):\n    return '(' + e.head + ')' if e.head in known else f'({e.head})'.strip()\n"
+    assert read_back(parse("egraph/x.py", text)) == []
 
 
 def test_no_mutable_module_state(sources: Any) -> None:

@@ -4,12 +4,12 @@ changed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onnx_egraph.egraph.engine.rule import Guard, Rule, Sides
+from onnx_egraph.egraph.engine.guard import Guard, called
+from onnx_egraph.egraph.engine.rule import Rule, Sides
 from onnx_egraph.egraph.terms import FLOAT, INT, INTS, OPS, TENSOR
 from onnx_egraph.egraph.terms.expression import Expr, lift
 
@@ -41,7 +41,10 @@ def dropped_guards(rule: Rule) -> Iterator[Mutant]:
 
 def _general(g: Guard) -> str:
     """What a guard says, with n for the rank of the reading."""
-    return re.sub(r"^(\((?:rank|vec-length|len) .*\)) (=|<=) \d+$", r"\1 \2 n", g.says)
+    fact = g.facts[0]
+    if fact.head in ("=", "<=") and fact.args[0].head in ("rank", "vec-length", "len") and fact.args[1].head == "lit":
+        return f"{called(fact.args[0])} {fact.head} n"
+    return g.says
 
 
 def changed_sides(rule: Rule) -> Iterator[Mutant]:

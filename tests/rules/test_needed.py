@@ -31,8 +31,7 @@ _ROUNDS = 8
 def engine() -> Engine:
     made = Engine(ALL, apart=True)
     codes = range(1, 17)
-    guards = [g.text for r in ALL for s in r.sides for g in s.when]
-    terms = {text.split('"')[1] for text in guards if text.startswith("(supported")}
+    terms = {name for r in ALL for name in r.asks}
     made.run("\n".join(f'(supported "{term}" {code})' for term in sorted(terms) for code in codes))
     return made
 
