@@ -353,7 +353,7 @@ class _Reader:
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
         if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
-            self.terms.state("always", term)
+            self.terms.state("all-true", term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
             ids = elements(tensor)
             first, last, step = int(ids[0]), int(ids[-1]), int(ids[1]) - int(ids[0])
@@ -375,7 +375,7 @@ class _Reader:
             return
         if spelling[0] == "Op":
             if spelling[1].op_type == "ConstantOfShape" and _fill(spelling[1]).all():
-                self.terms.state("always", term)
+                self.terms.state("all-true", term)
             array = self._filled(spelling[1])
         elif spelling[0] in _FOLDABLE and all(
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]

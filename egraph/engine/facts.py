@@ -16,11 +16,16 @@ from ..terms.dtypes import BOOL, INT64
 from . import masks
 from .masks import Law
 from .sexpr import parse, symbols
+from .term_graph import FACTS
 
 MAX_RANK = 8
 #: Operands of a Concat up to which its size is summed: each takes a round of its own.
 _MANY = 8
 
+_DECLARED = "\n".join(
+    f"(function {name} ({sorts}) {value} :no-merge)" if value else f"(relation {name} ({sorts}))"
+    for name, (sorts, value) in FACTS.items()
+)
 HEADER = f"""
 (sort T) (sort TL) (sort Nd) (sort Dim) (sort IV (Vec i64))
 (constructor V (i64) T :unextractable)
@@ -29,23 +34,14 @@ HEADER = f"""
 (constructor DNum (i64) Dim)
 (constructor DSym (i64) Dim)
 (function iv (i64) IV :no-merge)
-(function dtype (T) i64 :no-merge)
-(function rank (T) i64 :no-merge)
-(function len (T) i64 :no-merge)
-(function fval (T) f64 :no-merge)
+{_DECLARED}
 (constructor dim (T i64) Dim :unextractable)
 (constructor elem (T i64) Dim :unextractable)
 (constructor spread (T T) T :unextractable)
 (function vector (String) IV :no-merge)
 (relation along (TL i64 i64))
 (function extent (TL i64) i64 :no-merge)
-(relation const (T))
-(relation doubled (T i64))
-(relation irange (T i64 i64 i64))
-(relation lowest (T))
 {masks.RELATIONS}
-(relation dimsum (Dim Dim Dim))
-(relation dimplus (Dim Dim i64))
 (relation source (Dim T i64))
 (relation sized (Dim))
 (relation supported (String i64))

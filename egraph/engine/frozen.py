@@ -67,9 +67,7 @@ class Frozen:
         self.dtype = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["dtype"].rows}
         self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
         self.number = {number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows}
-        self.truths = {
-            fact: {number("T", r.inputs[0]) for r in functions[relation].rows} for fact, relation in TRUTHS.items()
-        }
+        self.truths = {fact: {number("T", r.inputs[0]) for r in functions[fact].rows} for fact in TRUTHS}
         self._dims: dict[int, dict[int, int | str]] = {}
         for r in functions["dim"].rows:
             if r.output in known:

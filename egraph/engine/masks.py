@@ -21,11 +21,6 @@ from ..terms.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64
 Law = tuple[str, str, str]  # name, body, action
 
 RELATIONS = """
-(relation no-negative (T))
-(relation has-zero (T))
-(relation all-true (T))
-(relation row-true (T))
-(relation visible (T))
 (relation as-columns (T T))
 (relation as-rows (T T))
 (relation on-diagonal (T T T))

@@ -11,10 +11,40 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ..terms import CLASSES, INTS, LIST, NODE, OPS, TENSOR, Op
+from ..terms import CLASSES, DIM, INTS, LIST, NODE, OPS, TENSOR, Op
 
 #: What an integer of egglog holds. A fact beyond it is not stated: less is known, and nothing false.
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
+#: What may be true of all elements of a tensor, or of every row: see masks.py.
+TRUTHS = ("visible", "all-true", "lowest", "row-true", "no-negative", "has-zero")
+#: Facts of symbols, and of no term.
+OF_SYMBOLS = ("dimsum", "dimplus")
+#: Facts: sorts of the operands, and of the value; "" for what holds or does not.
+FACTS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "dtype": ("T", "i64"), "rank": ("T", "i64"), "len": ("T", "i64"), "fval": ("T", "f64"),
+    **{truth: ("T", "") for truth in TRUTHS},
+    "dimsum": ("Dim Dim Dim", ""), "dimplus": ("Dim Dim i64", ""),
+    "const": ("T", ""), "doubled": ("T i64", ""), "irange": ("T i64 i64 i64", ""),
+})  # fmt: skip
+
+
+def _stating(name: str) -> tuple[list[str], str]:
+    """The columns of a fact's rows, and what a row of a, b, c, d states."""
+    sorts, value = FACTS[name]
+    columns = [*sorts.split(), *value.split()]
+    wrap = {TENSOR: "(V {})", DIM: "(DSym {})"}
+    cells = [wrap.get(sort, "{}").format(letter) for letter, sort in zip("abcd", columns, strict=False)]
+    fact = f"({' '.join([name, *cells[: len(sorts.split())]])})"
+    return ["f64" if sort == "f64" else "i64" for sort in columns], f"(set {fact} {cells[-1]})" if value else fact
+
+
+#: fact -> (columns, what it states); a, b, c, d are the columns.
+FACT_ACTIONS: Mapping[str, tuple[list[str], str]] = MappingProxyType({
+    **{name: _stating(name) for name in FACTS},
+    **{f"{fact}-{kind}": (["i64"] * 3, f"(union ({fact} (V a) b) ({made} c))")
+       for fact in ("dim", "elem") for kind, made in (("num", "DNum"), ("sym", "DSym"))},
+    "source": (["i64"] * 3, "(source (DSym c) (V a) b)"),
+})  # fmt: skip
 #: Sizes above this no tensor has; products of two such are still integers of egglog.
 _LONGEST = 2**31 - 1
 
@@ -74,7 +104,7 @@ class TermGraph:
         return self.symbols.setdefault(name, len(self.symbols))
 
     def state(self, fact: str, *args: Any) -> None:
-        """A fact of a value: dtype, rank, len, fval, const, doubled, irange."""
+        """A fact of a value, as `FACTS` has it."""
         if holds(args):
             self.facts[fact].append(args)
 
@@ -117,7 +147,7 @@ class TermGraph:
             if early := [row for row in rows if max(row[i] for i in ids) <= last]:
                 kept.rows[name] = early
         for name, facts in self.facts.items():
-            kept.facts[name] = [fact for fact in facts if "(V a)" not in FACT_ACTIONS[name][1] or fact[0] <= last]
+            kept.facts[name] = [fact for fact in facts if name in OF_SYMBOLS or fact[0] <= last]
         return kept
 
     def lowering(self, folder: str) -> list[str]:
@@ -156,28 +186,3 @@ def holds(operands: Any) -> bool:
     if isinstance(operands, tuple | list):
         return all(map(holds, operands))
     return not isinstance(operands, int) or _LEAST <= operands <= _LARGEST
-
-
-#: What may be true of all elements of a tensor: fact -> its relation in the e-graph.
-TRUTHS: Mapping[str, str] = MappingProxyType({
-    "visible": "visible", "always": "all-true", "lowest": "lowest", "rows": "row-true", "positive": "no-negative",
-    "zeros": "has-zero",
-})  # fmt: skip
-#: fact -> (columns, what it states); a, b, c, d are the columns.
-FACT_ACTIONS: dict[str, tuple[list[str], str]] = {
-    "dtype": (["i64", "i64"], "(set (dtype (V a)) b)"),
-    "rank": (["i64", "i64"], "(set (rank (V a)) b)"),
-    "len": (["i64", "i64"], "(set (len (V a)) b)"),
-    "fval": (["i64", "f64"], "(set (fval (V a)) b)"),
-    **{fact: (["i64"], f"({relation} (V a))") for fact, relation in TRUTHS.items()},
-    "dimsum": (["i64", "i64", "i64"], "(dimsum (DSym a) (DSym b) (DSym c))"),
-    "dimplus": (["i64", "i64", "i64"], "(dimplus (DSym a) (DSym b) c)"),
-    "const": (["i64"], "(const (V a))"),
-    "doubled": (["i64", "i64"], "(doubled (V a) b)"),
-    "irange": (["i64", "i64", "i64", "i64"], "(irange (V a) b c d)"),
-    "dim-num": (["i64", "i64", "i64"], "(union (dim (V a) b) (DNum c))"),
-    "dim-sym": (["i64", "i64", "i64"], "(union (dim (V a) b) (DSym c))"),
-    "elem-num": (["i64", "i64", "i64"], "(union (elem (V a) b) (DNum c))"),
-    "elem-sym": (["i64", "i64", "i64"], "(union (elem (V a) b) (DSym c))"),
-    "source": (["i64", "i64", "i64"], "(source (DSym c) (V a) b)"),
-}

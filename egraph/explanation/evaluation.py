@@ -183,11 +183,11 @@ def _allowed(array: Array, facts: Collection[str]) -> Array:
     """Random numbers as those facts say that the elements are."""
     if "lowest" in facts:
         return np.full_like(array, -np.inf)
-    if "always" in facts or (array.dtype == bool and array.ndim and array.shape[-1] == 1 and "rows" in facts):
+    if "all-true" in facts or (array.dtype == bool and array.ndim and array.shape[-1] == 1 and "row-true" in facts):
         return np.ones_like(array)
-    if "positive" in facts:
+    if "no-negative" in facts:
         array = np.abs(array)
-    if array.ndim and array.shape[-1] and "zeros" in facts:
+    if array.ndim and array.shape[-1] and "has-zero" in facts:
         array[..., 0] = 0
     if array.ndim and array.shape[-1] > 1 and array.dtype == bool:  # a mask that hides a whole row is a case of its own
         array[..., 1] = ~array[..., 0]

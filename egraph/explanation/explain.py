@@ -17,7 +17,7 @@ from ..budget import Budget, LimitReached, Limits
 from ..engine.frozen import Frozen, Row
 from ..engine.rule import Rule
 from ..engine.saturate import Engine, Runs
-from ..engine.term_graph import TermGraph
+from ..engine.term_graph import OF_SYMBOLS, TermGraph
 from ..errors import UnsoundMerge, one_line
 from ..terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
 from .evaluation import Evaluation, Inputs
@@ -30,7 +30,6 @@ from .view import View
 _ROUNDS = 12
 _DOING = "replaying the rules"
 _SHARED = 1_000_000_000  # payloads of leaves start here, clear of the model's
-_OF_SYMBOLS = frozenset({"dimsum", "dimplus"})  # facts of no term
 _BELOW, _BEYOND = -1_000_000_000, 1_000_000_000  # numbers of terms that are not the model's
 
 
@@ -130,7 +129,7 @@ def problem(regions: Regions, region: Region) -> Problem:
             small.rows["Input"].append((regions.start[cls], _SHARED + cls))
     kept = set(cone.terms) | leaves | moved
     for fact, rows in graph.facts.items():
-        small.facts[fact] = [r for r in rows if r[0] in kept or fact in _OF_SYMBOLS]
+        small.facts[fact] = [r for r in rows if r[0] in kept or fact in OF_SYMBOLS]
     stated = {term for term, _ in small.facts["fval"]}
     for term in sorted(leaves):  # what rules or facts derived below the cone
         number = frozen.number.get(frozen.values[term])

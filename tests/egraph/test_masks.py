@@ -77,7 +77,7 @@ class Terms:
 
     def true(self) -> int:
         term = self.leaf(np.asarray(True), constant=True)
-        self.graph.state("always", term)
+        self.graph.state("all-true", term)
         return term
 
 
