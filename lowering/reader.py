@@ -17,6 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
+from ..egraph.engine.fact import counted, doubled
 from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import OPS, Op
 from ..egraph.terms.dtypes import NAMES, masking
@@ -341,12 +342,9 @@ class _Reader:
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
             self._scalar(elements(tensor), term)
         elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
-            array, half = elements(tensor), shape[-1] // 2
-            first = array.reshape(-1, shape[-1])[0]
-            low, high = np.s_[..., :half], np.s_[..., half:]
-            for pairs, a, b, sign in ((0, low, high, 1), (1, np.s_[..., ::2], np.s_[..., 1::2], 1), (2, low, high, -1)):
-                alike = np.array_equal(first[a], sign * first[b]) and np.array_equal(array[a], sign * array[b])
-                if alike and (pairs < 2 or array.all()):
+            array = elements(tensor)
+            for pairs in (0, 1, 2):
+                if doubled(array, pairs):
                     self.terms.state("doubled", term, pairs)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
@@ -354,12 +352,10 @@ class _Reader:
                 self.terms.state("visible", term)
         if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
             self.terms.state("all-true", term)
-        if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and 2 <= shape[0] <= 4096:
-            ids = elements(tensor)
-            first, last, step = int(ids[0]), int(ids[-1]), int(ids[1]) - int(ids[0])
-            # in numpy a difference of far integers wraps around, but none between first and last
-            if first >= 0 and step > 0 and last == first + step * (len(ids) - 1) and (np.diff(ids) == step).all():
-                self.terms.state("irange", term, first, last + 1, step)
+        if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and shape[0] <= 4096:
+            ids = counted(elements(tensor))
+            if ids is not None:
+                self.terms.state("irange", term, *ids)
 
     def _scalar(self, array: np.ndarray, term: int) -> None:
         """Facts of a floating constant of one element."""

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.fact import TOLD
 from ..engine.rule import Rule, Sides
 from ..errors import EGraphError, RuleError
 from ..terms import FLOAT, INT, IllFormed
@@ -48,9 +49,7 @@ _SPECIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
 #: What an attribute is where nothing is said of it; 0 if it is not listed.
 _DEFAULTS: Mapping[str, float] = MappingProxyType({"scale": 1.0, "times": 1, "axis": -1})
 #: Facts that only the reader or the target can state, so that a guard on one is testable by leaving it out.
-WITHHELD = ("supported", "fval", "const", "doubled", "irange", "lowest", "visible")
-#: Facts that are stated of constants only.
-_TOLD = ("fval", "const", "doubled", "irange", "elem", "len", "lowest", "visible")
+WITHHELD = ("supported", *TOLD)
 
 
 # ---------------------------------------------------------------------------------------------- the checks
@@ -285,7 +284,7 @@ class Checker:
         names = [n for n, spec in drawn.specs.items() if not spec.constant]
         asked = self._asked()
         return any(p.head in ("DSym", "same-batch") for p in asked) or any(
-            p.head in _TOLD and p.args[0].head == "var" and p.args[0].args[0] in names for p in asked
+            p.head in (*TOLD, "elem", "len") and p.args[0].head == "var" and p.args[0].args[0] in names for p in asked
         )
 
     def _asked(self) -> list[Expr]:

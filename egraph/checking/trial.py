@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..budget import Limits
+from ..engine.fact import counted, lowest
 from ..engine.rule import Rule, Sides
 from ..engine.saturate import Engine, Saturation
 from ..errors import RuleError
 from ..terms import FLOAT, INT, INTS, LIST, TENSOR, IllFormed
-from ..terms.dtypes import NAMES, code, masking
-from ..terms.expression import Expr
+from ..terms.dtypes import NAMES, code
+from ..terms.expression import Expr, number
 from ..terms.meaning import evaluate
 from .sample import Drawn
 
@@ -137,8 +138,8 @@ class _Seed:
 
     def commands(self, sides: Sides) -> list[str]:
         stated: list[tuple[str, str]] = []  # (kind of fact, command)
-        for name, number in self.numbers.items():
-            stated += self._variable(name, f"(V {number})")
+        for name, at in self.numbers.items():
+            stated += self._variable(name, f"(V {at})")
         twin = {**self.env, **self.other.env}
         if self.how.left:
             stated.append(("", f"(union (V {_MARK - 1}) {self.text(sides.lhs)})"))
@@ -168,19 +169,17 @@ class _Seed:
             return lines
         lines.append(("const", f"(const {v})"))
         flat, twin = value.reshape(-1), second.reshape(-1)
-        if value.dtype.kind == "f" and value.size == 1 and np.isfinite(flat[0]):
-            lines.append(("fval", f"(set (fval {v}) {float(flat[0])!r})"))
+        if (known := number(value)) is not None:
+            lines.append(("fval", f"(set (fval {v}) {known!r})"))
         if value.dtype.kind == "i" and value.ndim <= 1:
             lines.append(("len", f"(set (len {v}) {value.size})"))
             lines += [
                 ("elem", f"(union (elem {v} {i}) {self.size(int(a), int(b))})")
                 for i, (a, b) in enumerate(zip(flat, twin, strict=True))
             ]
-        if spec.kind == "ids=" and value.size > 1:
-            step = int(flat[1] - flat[0])
-            if flat[0] >= 0 and step > 0 and (np.diff(flat) == step).all():
-                lines.append(("irange", f"(irange {v} {int(flat[0])} {int(flat[-1]) + 1} {step})"))
-        if value.dtype.kind == "f" and value.size == 1 and flat[0] <= masking(value.dtype.itemsize):
+        if spec.kind == "ids=" and (ids := counted(value)):
+            lines.append(("irange", f"(irange {v} {ids[0]} {ids[1]} {ids[2]})"))
+        if lowest(value):
             lines.append(("lowest", f"(lowest {v})"))
         if spec.kind == "causal":
             lines.append(("visible", f"(visible {v})"))

@@ -14,17 +14,17 @@ from collections.abc import Collection, Iterable, Iterator
 from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, INT64
 from . import masks
+from .fact import FACTS
 from .masks import Law
 from .sexpr import parse, symbols
-from .term_graph import FACTS
 
 MAX_RANK = 8
 #: Operands of a Concat up to which its size is summed: each takes a round of its own.
 _MANY = 8
 
 _DECLARED = "\n".join(
-    f"(function {name} ({sorts}) {value} :no-merge)" if value else f"(relation {name} ({sorts}))"
-    for name, (sorts, value) in FACTS.items()
+    f"(function {name} ({f.operands}) {f.value} :no-merge)" if f.value else f"(relation {name} ({f.operands}))"
+    for name, f in FACTS.items()
 )
 HEADER = f"""
 (sort T) (sort TL) (sort Nd) (sort Dim) (sort IV (Vec i64))
@@ -43,8 +43,6 @@ HEADER = f"""
 (function extent (TL i64) i64 :no-merge)
 {masks.RELATIONS}
 (relation source (Dim T i64))
-(relation sized (Dim))
-(relation supported (String i64))
 (relation idx (i64))
 (relation why (T i64))
 (DNum 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..terms import CLASSES
-from .term_graph import TRUTHS
+from .fact import TRUTHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,12 @@ class Frozen:
         self.rank = {number("T", r.inputs[0]): egraph.value_to_i64(r.output) for r in functions["rank"].rows}
         self.number = {number("T", r.inputs[0]): egraph.value_to_f64(r.output) for r in functions["fval"].rows}
         self.truths = {fact: {number("T", r.inputs[0]) for r in functions[fact].rows} for fact in TRUTHS}
-        self._dims: dict[int, dict[int, int | str]] = {}
-        for r in functions["dim"].rows:
-            if r.output in known:
-                at = self._dims.setdefault(number("T", r.inputs[0]), {})
-                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
-        self.elements: dict[int, dict[int, int | str]] = {}
-        for r in functions["elem"].rows:
-            if r.output in known:
-                at = self.elements.setdefault(number("T", r.inputs[0]), {})
-                at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
+        self._dims, self.elements = dict[int, dict[int, int | str]](), dict[int, dict[int, int | str]]()
+        for name, of in (("dim", self._dims), ("elem", self.elements)):
+            for r in functions[name].rows:
+                if r.output in known:
+                    at = of.setdefault(number("T", r.inputs[0]), {})
+                    at[egraph.value_to_i64(r.inputs[1])] = known[r.output]
         self.why: dict[int, set[int]] = {}
         for r in functions["why"].rows:
             self.why.setdefault(number("T", r.inputs[0]), set()).add(egraph.value_to_i64(r.inputs[1]))

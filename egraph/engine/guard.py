@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import RuleError
 from ..terms import INT
 from ..terms.expression import Dim, Expr, Float, Int, lift
+from .fact import FACTS
 
-_COMPARISONS = ("=", "!=", "<", "<=")
-_SIGNS = ("+", "*", "/", "%")
+_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType({
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+})  # fmt: skip
+_LEAVES = ("var", "lit")
 
 
 class Fact(Expr):
     """A function of a term, such as its rank, or something that holds: a relation or a comparison. In guards only."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return "fact"
+    sort = "fact"
 
     def binds(self) -> frozenset[str]:
         """Variables that it gives a value where nothing else does."""
-        if self.head not in _COMPARISONS:
+        if self.head not in _SIGNS:
             return self.variables()
-        pairs = (self.args, self.args[::-1]) if self.head == "=" else ()
-        return frozenset(
-            v.args[0] for a, b in pairs
-            if (v := _inner(a)).head == "var" and (v is not a or b.head not in ("var", "lit"))
-        )  # fmt: skip
+        sides = ((a, b, _inner(a)) for a, b in (self.args, self.args[::-1]) if self.head == "=")
+        return frozenset(v.args[0] for a, b, v in sides if v.head == "var" and (v is not a or b.head not in _LEAVES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +56,24 @@ class Guard:
         return next((str(f.args[0].args[0]) for f in self.facts if f.head == "supported"), "")
 
 
-def relation(
-    name: str, *operands: Expr | str | int, test: Callable[[dict[str, Any]], bool], says: str, anchors: bool = False
-) -> Guard:  # fmt: skip
-    """The guard that a relation holds; `says` has {0}, {1}, ... for its operands."""
-    args = tuple(x if isinstance(x, Expr) else Expr("lit", (x,)) for x in operands)
-    return Guard((Fact(name, args),), test, says.format(*map(called, args)), anchors)
+def relation(name: str, *operands: Expr | int, test: Callable[[dict[str, Any]], bool] | None = None) -> Guard:
+    """The guard that a relation holds; `test` if it is no matter of what its operands are."""
+    declared, args = FACTS[name], tuple(map(_operand, operands))
+
+    def holds(env: dict[str, Any]) -> bool:
+        return declared.holds is None or declared.holds(*(a.value(env) for a in args))
+
+    return Guard((Fact(name, args),), test or holds, declared.says.format(*map(called, args)), declared.anchors)
 
 
 def called(e: Expr) -> str:
     """An expression as calls: `dim(w, -1)`. Lists and arithmetic, and what holds them, are as egglog has them."""
-    if e.head in ("var", "lit"):
+    if e.head in _LEAVES:
         return str(e.args[0])
     parts = [called(a) for a in e.args]
-    if not all(p.args and p.head not in _SIGNS for p in e.parts()):
+    if not all(p.args and p.head not in ("+", "*", "/", "%") for p in e.parts()):
         return f"({' '.join([e.head, *parts])})"
     return parts[0] if e.head == "DNum" else f"{'value' if e.head == 'fval' else e.head}({', '.join(parts)})"
-
-
-# --------------------------------------------------------------------------------------------------------- comparisons
 
 
 Operand = Expr | int | float
@@ -93,22 +91,11 @@ def _inner(x: Expr) -> Expr:
 
 def eq(x: Operand, y: Operand) -> Guard:
     """x = y. A variable that nothing else binds is bound here."""
-    x, y = _operand(x), _operand(y)
-    for a, b in ((x, y), (y, x)):
+    for a, b in ((_operand(x), _operand(y)), (_operand(y), _operand(x))):
         n = _inner(b)
         if n is not b and n.head == "*" and n.args[0].head == "var" and n.args[1].head == "lit":
             return _eq_multiple(a, n.args[0], n.args[1].args[0])
-
-    def test(env: dict[str, Any]) -> bool:
-        for a, b in ((x, y), (y, x)):
-            v = _inner(a)
-            if v.head == "var" and v.args[0] not in env:
-                env[v.args[0]] = b.value(env)
-                return env[v.args[0]] is not None
-        left, right = x.value(env), y.value(env)
-        return left is not None and bool(left == right)
-
-    return Guard((Fact("=", (x, y)),), test, f"{called(x)} = {called(y)}")
+    return _compared("=", x, y)
 
 
 def _eq_multiple(x: Expr, v: Expr, k: int) -> Guard:
@@ -127,34 +114,37 @@ def _eq_multiple(x: Expr, v: Expr, k: int) -> Guard:
     return Guard(facts, test, f"{called(x)} = {k} * {called(v)}")
 
 
-def _compare(op: str, x: Operand, y: Operand, holds: Callable[[Any, Any], bool]) -> Guard:
+def _compared(sign: str, x: Operand, y: Operand) -> Guard:
     x, y = _operand(x), _operand(y)
 
     def test(env: dict[str, Any]) -> bool:
+        for a, b in ((x, y), (y, x)) if sign == "=" else ():
+            v = _inner(a)
+            if v.head == "var" and v.args[0] not in env:
+                env[v.args[0]] = b.value(env)
+                return env[v.args[0]] is not None
         left, right = x.value(env), y.value(env)
-        return left is not None and right is not None and holds(left, right)
+        return left is not None and right is not None and bool(_SIGNS[sign](left, right))
 
-    return Guard((Fact(op, (x, y)),), test, f"{called(x)} {op} {called(y)}")
+    return Guard((Fact(sign, (x, y)),), test, f"{called(x)} {sign} {called(y)}")
 
 
 def ne(x: Operand, y: Operand) -> Guard:
-    return _compare("!=", x, y, lambda a, b: bool(a != b))
+    return _compared("!=", x, y)
 
 
 def lt(x: Operand, y: Operand) -> Guard:
-    return _compare("<", x, y, lambda a, b: bool(a < b))
+    return _compared("<", x, y)
 
 
 def le(x: Operand, y: Operand) -> Guard:
-    return _compare("<=", x, y, lambda a, b: bool(a <= b))
+    return _compared("<=", x, y)
 
 
 def near(x: Expr, value: float, tolerance: float) -> Guard:
     """|x - value| < tolerance, for numbers the exporter rounded to the element type."""
     distance = Float("abs", (Float("-", (x, _operand(value))),))
-    fact = Fact("<", (distance, _operand(tolerance)))
-    says = f"{called(x)} within {tolerance:g} of {value:g}"
-    return Guard((fact,), lambda env: abs(x.value(env) - value) < tolerance, says)
+    return replace(lt(distance, tolerance), says=f"{called(x)} within {tolerance:g} of {value:g}")
 
 
 def num(n: Int | int) -> Expr:
@@ -164,4 +154,4 @@ def num(n: Int | int) -> Expr:
     return Dim("DNum", (lift(n, INT),))
 
 
-__all__ = ["Fact", "Guard", "Operand", "called", "eq", "le", "lt", "ne", "near", "num", "relation"]
+__all__ = ["Fact", "Guard", "called", "eq", "le", "lt", "ne", "near", "num", "relation"]

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..terms import DIM, INT
-from ..terms.dtypes import masking
 from ..terms.expression import (
     Dim,
-    Env,
     Expr,
     Float,
     Int,
@@ -26,6 +24,7 @@ from ..terms.expression import (
     tensor,
     variable,
 )
+from .fact import counted
 from .guard import Fact, Guard, called, eq, le, lt, ne, near, num, relation
 from .rule import Sides, load_egglog, rule, select
 
@@ -92,10 +91,6 @@ def count(v: Ints) -> Int:
 # ------------------------------------------------------------------------------------------------------------- facts
 
 
-def _array(x: Expr, env: Env) -> np.ndarray:
-    return np.asarray(x.value(env))
-
-
 def rank(x: Expr) -> Fact:
     """The number of axes of x; nothing for an operand that is absent."""
     return Fact("rank", (x,))
@@ -142,99 +137,51 @@ def float_of(n: Int) -> Float:
 
 def is_const(c: Expr) -> Guard:
     """c is a true constant: an initializer nobody can override, or made of such."""
-    return relation("const", c, test=lambda env: True, says="{0} is a constant")
+    return relation("const", c)
 
 
 def doubled(c: Expr, pairs: int | Int) -> Guard:
     """c is a constant whose last axis is cat(t, t) (pairs = 0), holds every element twice (pairs = 1), or is cat(-t, t)
     with no zero in t (pairs = 2).
     """
-    p = lift(pairs, INT)
-
-    def test(env: dict[str, Any]) -> bool:
-        x = _array(c, env)
-        if x.ndim == 0 or x.shape[-1] % 2 or not x.shape[-1]:
-            return False
-        h = x.shape[-1] // 2
-        if p.value(env) == 2:
-            return bool(np.array_equal(x[..., :h], -x[..., h:]) and x.all())
-        a, b = (x[..., ::2], x[..., 1::2]) if p.value(env) else (x[..., :h], x[..., h:])
-        return bool(np.array_equal(a, b))
-
-    return relation("doubled", c, p, test=test, says="{0} repeats itself", anchors=True)
+    return relation("doubled", c, pairs)
 
 
 def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
     """c is the constant vector start, start+step, ... below end; binds the three."""
 
     def test(env: dict[str, Any]) -> bool:
-        x = _array(c, env)
-        if x.ndim != 1 or x.dtype.kind not in "iu" or x.size < 2 or int(x[0]) < 0:
-            return False
-        first, stride = int(x[0]), int(x[1] - x[0])
-        if stride < 1 or not np.array_equal(x, first + stride * np.arange(x.size)):
-            return False
-        for v, k in ((start, first), (end, int(x[-1]) + 1), (step, stride)):
-            if env.setdefault(v.args[0], k) != k:
-                return False
-        return True
+        found = counted(np.asarray(c.value(env)))
+        return found is not None and all(
+            env.setdefault(v.args[0], k) == k for v, k in zip((start, end, step), found, strict=True)
+        )
 
-    return relation("irange", c, start, end, step, test=test, says="{0} is a range")
+    return relation("irange", c, start, end, step, test=test)
 
 
 def lowest(c: Expr) -> Guard:
     """c is a constant so low that adding it to a score leaves nothing of it: -inf, or at most -1e30 (f16: -6e4)."""
-
-    def test(env: dict[str, Any]) -> bool:
-        x = _array(c, env)
-        return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= masking(x.dtype.itemsize))
-
-    return relation("lowest", c, test=test, says="{0} masks")
+    return relation("lowest", c)
 
 
 def visible(m: Expr) -> Guard:
     """Every row of the mask m leaves some key unmasked, by proof."""
-
-    def test(env: dict[str, Any]) -> bool:
-        x = _array(m, env)
-        if x.dtype == bool:
-            return bool(x.ndim and x.any(-1).all())
-        return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > masking(x.dtype.itemsize)).all())
-
-    return relation("visible", m, test=test, says="no row of {0} hides every key")
+    return relation("visible", m)
 
 
 def within(m: Expr, axis: int, x: Expr, other: int) -> Guard:
     """Axis `axis` of the mask m of an `Sdpa` is 1 or axis `other` of x, or symbols may make it so; m has that axis."""
-
-    def test(env: dict[str, Any]) -> bool:
-        mask, whole = _array(m, env), _array(x, env)
-        return mask.ndim >= -axis and mask.shape[axis] in (1, whole.shape[other])
-
-    return relation("within", m, x, axis, other, test=test, says="axis {2} of {0} broadcasts into {1}")
+    return relation("within", m, x, axis, other)
 
 
 def same_batch(q: Expr, k: Expr) -> Guard:
     """Operands of an `Sdpa` have the same batch size by proof, or symbols that can only be equal."""
-
-    def test(env: dict[str, Any]) -> bool:
-        return bool(_array(q, env).shape[:1] == _array(k, env).shape[:1])
-
-    return relation("same-batch", q, k, test=test, says="{0} and {1} have one batch size")
+    return relation("same-batch", q, k)
 
 
 def mask_exact(m: Expr, q: Expr, k: Expr) -> Guard:
     """The mask m of an `Sdpa` has its rows and columns, and a batch and heads that are 1 or those of q."""
-
-    def test(env: dict[str, Any]) -> bool:
-        mask, x, y = (t.value(env) for t in (m, q, k))
-        full = (*x.shape[:3], y.shape[2])
-        return bool(
-            mask is not None and mask.ndim == 4 and mask.shape[2:] == full[2:]
-            and all(a in (1, b) for a, b in zip(mask.shape[:2], full[:2], strict=True))
-        )  # fmt: skip
-
-    return relation("mask-exact", m, q, k, test=test, says="{0} has the shape of the scores")
+    return relation("mask-exact", m, q, k)
 
 
 def symbolic(d: Expr, name: str) -> Guard:
@@ -245,13 +192,13 @@ def symbolic(d: Expr, name: str) -> Guard:
 
 def supported(op: str, x: Expr) -> Guard:
     """The target runs `op` on x's element type."""
-    says = f"the target runs {op} on the element type of {called(x)}"
-    return relation("supported", op, dtype(x), test=lambda env: True, says=says)
+    fact = Fact("supported", (Expr("lit", (op,)), dtype(x)))
+    return Guard((fact,), lambda env: True, f"the target runs {op} on the element type of {called(x)}")
 
 
 def size_known(d: Expr) -> Guard:
     """Some graph input has this very dimension, so that `size` can be written."""
-    return relation("sized", d, test=lambda env: d.value(env) is not None, says="{0} has a source")
+    return relation("sized", d)
 
 
 __all__ = [

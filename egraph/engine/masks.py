@@ -25,10 +25,7 @@ RELATIONS = """
 (relation as-rows (T T))
 (relation on-diagonal (T T T))
 (relation part-of-mask (T T T))
-(relation within (T T i64 i64))
 (relation mask-fits (T T i64 i64))
-(relation mask-exact (T T T))
-(relation same-batch (T T))
 """
 #: A value a finite mask holds where it hides nothing; far from what `lowest` takes for hiding.
 _SEEN = -1000.0

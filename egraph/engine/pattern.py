@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ..terms import FLOAT, INT
 from ..terms.expression import Expr
 from .guard import Fact
-
-E = TypeVar("E", bound=Expr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Pattern:
         found = (f.args[1] for f in self.atoms if f.head == "=" and f.args[1].head == "vector")
         return frozenset(str(e.args[0].args[0]) for e in found)
 
-    def named(self, e: E) -> E:
+    def named(self, e: Any) -> Any:
         """An expression with the subterms of the left side replaced by their variables, the largest first."""
         if e.head in ("var", "lit"):
             return e
@@ -44,10 +42,8 @@ class Pattern:
 
 
 def flatten(term: Expr) -> Pattern:
-    atoms: list[Fact] = []
-    sums: list[Fact] = []
-    known: dict[tuple[Any, ...], Expr] = {}
-    names: dict[tuple[Any, ...], Expr] = {}
+    atoms, sums = list[Fact](), list[Fact]()
+    known, names = dict[tuple[Any, ...], Expr](), dict[tuple[Any, ...], Expr]()
 
     def visit(e: Expr) -> Expr:
         key = e.key()
@@ -55,11 +51,9 @@ def flatten(term: Expr) -> Pattern:
             return known.get(key, e)
         args = tuple(visit(a) for a in e.args)
         vector = e.head == "vec-of" and all(a.head == "lit" for a in args)
-        flat = (
-            Expr("vector", (Expr("lit", (" ".join(a.text() for a in args),)),))
-            if vector
-            else type(e)(e.head, args, e.op)
-        )
+        flat = type(e)(e.head, args, e.op)
+        if vector:
+            flat = type(e)("vector", (Expr("lit", (" ".join(a.text() for a in args),)),))
         arithmetic = e.op is None and not vector
         if arithmetic and e.sort not in (INT, FLOAT):
             return flat

@@ -68,7 +68,7 @@ class Sides:
         return atoms, guards, sums, f"{p.root.text()} {self.rhs.text()}", stated, term
 
     def text(self, ruleset: str, name: str, drop: int | None, mark: str, relation: str = "union") -> str:
-        """The egglog rule; as `Rule.text`, or as `Rule.recorded` with a relation of its own."""
+        """The egglog rule; as `Rule.text`."""
         atoms, guards, sums, joined, stated, term = self._printed
         facts = [*atoms, *(g for i, g in enumerate(guards) if i != drop), *sums]
         done = f"(subsume {term})" if self.replaces and relation == "union" else ""

@@ -12,29 +12,19 @@ from types import MappingProxyType
 from typing import Any
 
 from ..terms import CLASSES, DIM, INTS, LIST, NODE, OPS, TENSOR, Op
+from .fact import FACTS, OF_SYMBOLS
 
 #: What an integer of egglog holds. A fact beyond it is not stated: less is known, and nothing false.
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
-#: What may be true of all elements of a tensor, or of every row: see masks.py.
-TRUTHS = ("visible", "all-true", "lowest", "row-true", "no-negative", "has-zero")
-#: Facts of symbols, and of no term.
-OF_SYMBOLS = ("dimsum", "dimplus")
-#: Facts: sorts of the operands, and of the value; "" for what holds or does not.
-FACTS: Mapping[str, tuple[str, str]] = MappingProxyType({
-    "dtype": ("T", "i64"), "rank": ("T", "i64"), "len": ("T", "i64"), "fval": ("T", "f64"),
-    **{truth: ("T", "") for truth in TRUTHS},
-    "dimsum": ("Dim Dim Dim", ""), "dimplus": ("Dim Dim i64", ""),
-    "const": ("T", ""), "doubled": ("T i64", ""), "irange": ("T i64 i64 i64", ""),
-})  # fmt: skip
 
 
 def _stating(name: str) -> tuple[list[str], str]:
     """The columns of a fact's rows, and what a row of a, b, c, d states."""
-    sorts, value = FACTS[name]
-    columns = [*sorts.split(), *value.split()]
+    operands, value = FACTS[name].operands.split(), FACTS[name].value
+    columns = [*operands, *value.split()]
     wrap = {TENSOR: "(V {})", DIM: "(DSym {})"}
     cells = [wrap.get(sort, "{}").format(letter) for letter, sort in zip("abcd", columns, strict=False)]
-    fact = f"({' '.join([name, *cells[: len(sorts.split())]])})"
+    fact = f"({' '.join([name, *cells[: len(operands)]])})"
     return ["f64" if sort == "f64" else "i64" for sort in columns], f"(set {fact} {cells[-1]})" if value else fact
 
 

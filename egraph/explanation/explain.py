@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..budget import Budget, LimitReached, Limits
+from ..engine.fact import OF_SYMBOLS
 from ..engine.frozen import Frozen, Row
 from ..engine.rule import Rule
 from ..engine.saturate import Engine, Runs
-from ..engine.term_graph import OF_SYMBOLS, TermGraph
+from ..engine.term_graph import TermGraph
 from ..errors import UnsoundMerge, one_line
 from ..terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
 from .evaluation import Evaluation, Inputs

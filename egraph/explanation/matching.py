@@ -130,12 +130,12 @@ def _bound(s: Sides, env: Env, notation: Notation) -> Env | None:
         if sized:
             shape, at = frozen.shape(cls), asked.args[1].args[0]
             known = shape[at] if shape is not None and -len(shape) <= at else None
-            if known is None:
-                continue
         else:
             known = of_class[asked.head].get(cls)
-            if known is None:
-                return None
+        if known is None:
+            if sized:
+                continue
+            return None
         held = number.args[0] if number.head == "lit" else env.get(number.args[0])
         if held is None:
             env[number.args[0]] = known

@@ -7,7 +7,7 @@ only record what they match.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ def near_misses(
     budget.check(_DOING)
     functions = engine.egraph.freeze().functions
     matched = {(frozen.class_of(row.inputs[0]), number) for r, number in whole.items() for row in functions[r].rows}
-    made = [_products(rule) for rule in engine.rules]
+    made = [rule.asks or rule.roots()[1] for rule in engine.rules]  # operators of the target, or else outermost terms
     fired = {c: {m for k in by for m in made[k]} for c, by in frozen.why.items()}
     found: dict[tuple[int, int], Miss] = {}
     for relation in sorted(tried, key=lambda r: (not tried[r].alone, len(tried[r].guards))):
@@ -125,21 +125,28 @@ class _Try:
 def _declare(
     engine: Engine, relation: str, rule: Rule, sides: Sides, dropped: Sequence[int]
 ) -> tuple[list[tuple[str, str]], bool] | None:
-    """Have a relation record where a law matches without some guards; (its columns, did nothing else go)."""
-    text = _without(sides, dropped, rule.variables)
-    if text is None:
+    """Have a relation record where a law matches without some guards, with the variables that those use; (its columns,
+    did nothing else go).
+
+    Guards and arithmetic that need a variable which only a dropped guard binds go as well. None if the left side is a
+    bare variable, which would match everything.
+    """
+    pattern, sorts = sides.pattern, rule.variables
+    if not pattern.atoms:
         return None
-    facts, root, columns, alone = text
-    sorts = " ".join(["T", *(sort for _, sort in columns)])
-    names = " ".join([root, *(name for name, _ in columns)])
-    engine.run(f"(relation {relation} ({sorts}))")
-    engine.run(f"(rule ({facts}) (({relation} {names})) :ruleset nearmiss)")
-    return columns, alone
-
-
-def _products(rule: Rule) -> frozenset[str]:
-    """What a rule makes: operators of the target, or else the outermost terms."""
-    return rule.asks or rule.roots()[1]
+    facts, bound = list(pattern.atoms), set[str]().union(*(f.variables() for f in pattern.atoms))
+    kept = (f for i, g in enumerate(sides.when) if i not in dropped for f in g.facts)
+    waiting: list[Fact] = [*map(pattern.named, kept), *pattern.sums]
+    while (fact := next((f for f in waiting if f.variables() - f.binds() <= bound), None)) is not None:
+        facts.append(fact)
+        waiting.remove(fact)
+        bound |= fact.variables()
+    used = bound & {v for g in dropped for v in sides.when[g].uses}
+    columns = [(n, sorts[n]) for n in sorted(used) if sorts.get(n) in (TENSOR, INT, FLOAT)]
+    names = " ".join([pattern.root.text(), *(name for name, _ in columns)])
+    engine.run(f"(relation {relation} ({' '.join(['T', *(sort for _, sort in columns)])}))")
+    engine.run(f"(rule ({' '.join(f.text() for f in facts)}) (({relation} {names})) :ruleset nearmiss)")
+    return columns, not waiting
 
 
 def _makes_progress(rule: Rule, sides: Sides) -> bool:
@@ -148,38 +155,6 @@ def _makes_progress(rule: Rule, sides: Sides) -> bool:
     if made is None or made.name in _COMMON:
         return False
     return rule.stage in FUSING or (rule.stage == "marker" and made.marker)
-
-
-def _without(
-    s: Sides, dropped: Sequence[int], sorts: Mapping[str, str]
-) -> tuple[str, str, list[tuple[str, str]], bool] | None:
-    """(the facts of a law without some guards, its root, the variables those used, are they the only ones to
-    go).
-
-    Guards and arithmetic that need a variable which only a dropped guard binds go as well. None if the left
-    side is a bare variable, which would match everything.
-    """
-    pattern = s.pattern
-    facts = list(pattern.atoms)
-    if not facts:
-        return None
-    bound = set[str]().union(*(f.variables() for f in facts))
-    kept = (f for i, g in enumerate(s.when) if i not in dropped for f in g.facts)
-    waiting: list[Fact] = [*map(pattern.named, kept), *pattern.sums]
-    progress = True
-    while progress:
-        progress, later = False, list[Fact]()
-        for fact in waiting:
-            if fact.variables() - fact.binds() <= bound:
-                facts.append(fact)
-                bound |= fact.variables()
-                progress = True
-            else:
-                later.append(fact)
-        waiting = later
-    used = frozenset[str]().union(*(s.when[g].uses for g in dropped))
-    columns = [(n, sorts[n]) for n in sorted(used & bound) if sorts.get(n) in (TENSOR, INT, FLOAT)]
-    return " ".join(f.text() for f in facts), pattern.root.text(), columns, not waiting
 
 
 def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -29,7 +29,8 @@ def _elem(x: Any, i: int) -> int | None:
     return int(x.reshape(-1)[i]) if x.dtype.kind in "iu" and 0 <= i < x.size else None
 
 
-def _number(x: Any) -> float | None:
+def number(x: Any) -> float | None:
+    """The value of a floating array of one element, if it is finite."""
     x = np.asarray(x)
     return float(x.reshape(-1)[0]) if x.size == 1 and x.dtype.kind == "f" and np.isfinite(x).all() else None
 
@@ -41,7 +42,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "%": lambda a, b: a % b, "min": min, "max": max, "abs": abs, "to-f64": float,
     "vec-of": lambda *a: tuple(a), "vec-get": lambda v, i: v[i], "vec-length": len, "DNum": lambda n: n,
     "rank": lambda x: None if x is None else np.ndim(x), "dtype": lambda x: code(np.asarray(x)), "len": np.size,
-    "fval": _number, "dim": _dim, "elem": _elem,
+    "fval": number, "dim": _dim, "elem": _elem,
 }  # fmt: skip
 
 
@@ -52,17 +53,13 @@ class Expr:
     head: str
     args: tuple[Any, ...]
     op: Op | None = None
-
-    @property
-    def sort(self) -> str:
-        return TENSOR
+    sort: ClassVar[str] = TENSOR
 
     def text(self) -> str:
         """The expression in egglog's language."""
-        if self.head == "var":
-            return str(self.args[0])
-        if self.head == "lit":
-            return f'"{self.args[0]}"' if isinstance(self.args[0], str) else str(self.args[0])
+        if self.head in ("var", "lit"):
+            quoted = self.head == "lit" and isinstance(self.args[0], str)
+            return f'"{self.args[0]}"' if quoted else str(self.args[0])
         return f"({self.head} {' '.join(a.text() for a in self.args)})" if self.args else f"({self.head})"
 
     def key(self) -> tuple[Any, ...]:
@@ -70,10 +67,8 @@ class Expr:
         return (self.head, *(a.key() if isinstance(a, Expr) else a for a in self.args))
 
     def variables(self) -> frozenset[str]:
-        if self.head == "var":
-            return frozenset((self.args[0],))
-        if self.head == "lit":
-            return frozenset()
+        if self.head in ("var", "lit"):
+            return frozenset(self.args if self.head == "var" else ())
         return frozenset().union(*(a.variables() for a in self.args))
 
     def value(self, env: Env) -> Any:
@@ -133,40 +128,28 @@ class Tensors(Expr):
     """A list of tensors (the operands of Concat)."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return LIST
+    sort = LIST
 
 
 class Node(Expr):
     """A node with several outputs."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return "Nd"
+    sort = "Nd"
 
 
 class Dim(Expr):
     """A dimension, number or symbol."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return DIM
+    sort = DIM
 
 
 class Ints(Expr):
     """A short vector of integers: a permutation, axes, sizes."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return INTS
+    sort = INTS
 
 
 class _Number(Expr):
@@ -205,20 +188,14 @@ class Int(_Number):
     """An integer: an axis, a width, an element type."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return INT
+    sort = INT
 
 
 class Float(_Number):
     """A number used as an attribute, such as epsilon."""
 
     __slots__ = ()
-
-    @property
-    def sort(self) -> str:
-        return FLOAT
+    sort = FLOAT
 
 
 _BY_SORT: dict[str, type[Expr]] = {

@@ -1,0 +1,100 @@
+"""What can be known of a value, declared once: how the e-graph has it, when it holds of arrays, and how it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ..terms.dtypes import masking
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A function or relation of the e-graph, by the sorts of its operands and of its value, "" for a relation.
+
+    `holds` asks arrays and numbers; None where they do not tell. `says` has {0}, {1}, ... for the operands. With
+    `anchors` it has few rows: a rule may start from it, with a bare variable on the left.
+    """
+
+    operands: str
+    value: str = ""
+    says: str = ""
+    holds: Callable[..., bool] | None = None
+    anchors: bool = False
+
+
+def doubled(x: Any, pairs: int) -> bool:
+    """The last axis is cat(t, t) (pairs = 0), holds every element twice (1), or is cat(-t, t) with no zero in t (2)."""
+    x = np.asarray(x)
+    if not x.ndim or not x.size or x.shape[-1] % 2:
+        return False
+    half, sign = x.shape[-1] // 2, -1 if pairs == 2 else 1
+    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs == 1 else (np.s_[..., :half], np.s_[..., half:])
+    first = x.reshape(-1, x.shape[-1])[0]  # tells most tables apart
+    alike = np.array_equal(first[a], sign * first[b]) and np.array_equal(x[a], sign * x[b])
+    return alike and (pairs < 2 or bool(x.all()))
+
+
+def counted(x: np.ndarray) -> tuple[int, int, int] | None:
+    """(start, end, step) of the integer vector start, start+step, ... below end; None for another array."""
+    if x.ndim != 1 or x.dtype.kind not in "iu" or x.size < 2:
+        return None
+    first, last, step = int(x[0]), int(x[-1]), int(x[1]) - int(x[0])
+    # in numpy a difference of far integers wraps around, but none between first and last
+    even = first >= 0 and step > 0 and last == first + step * (x.size - 1) and bool((np.diff(x) == step).all())
+    return (first, last + 1, step) if even else None
+
+
+def lowest(x: Any) -> bool:
+    """One number so low that adding it to a score leaves nothing of it: -inf, or at most -1e30 (f16: -6e4)."""
+    x = np.asarray(x)
+    return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= masking(x.dtype.itemsize))
+
+
+def _visible(x: Any) -> bool:
+    x = np.asarray(x)
+    if x.dtype == bool:
+        return bool(x.ndim and x.any(-1).all())
+    return bool(x.dtype.kind == "f" and x.ndim and (x.max(-1) > masking(x.dtype.itemsize)).all())
+
+
+def _within(mask: Any, x: Any, axis: int, other: int) -> bool:
+    return np.ndim(mask) >= -axis and np.shape(mask)[axis] in (1, np.shape(x)[other])
+
+
+def _mask_exact(mask: Any, q: np.ndarray, k: np.ndarray) -> bool:
+    own, full = np.shape(mask), (*q.shape[:3], k.shape[2])
+    return len(own) == 4 and own[2:] == full[2:] and all(a in (1, b) for a, b in zip(own[:2], full[:2], strict=True))
+
+
+#: Every fact but dims and elements, which are terms of the e-graph.
+FACTS: Mapping[str, Declared] = MappingProxyType({
+    "dtype": Declared("T", "i64"), "rank": Declared("T", "i64"), "len": Declared("T", "i64"),
+    "fval": Declared("T", "f64"),
+    "visible": Declared("T", says="no row of {0} hides every key", holds=_visible), "all-true": Declared("T"),
+    "lowest": Declared("T", says="{0} masks", holds=lowest), "row-true": Declared("T"), "no-negative": Declared("T"),
+    "has-zero": Declared("T"),
+    "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
+    "const": Declared("T", says="{0} is a constant"),
+    "doubled": Declared("T i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "irange": Declared("T i64 i64 i64", says="{0} is a range"),
+    "within": Declared("T T i64 i64", says="axis {2} of {0} broadcasts into {1}", holds=_within),
+    "same-batch": Declared(
+        "T T", says="{0} and {1} have one batch size", holds=lambda q, k: np.shape(q)[:1] == np.shape(k)[:1],
+    ),
+    "mask-exact": Declared("T T T", says="{0} has the shape of the scores", holds=_mask_exact),
+    "sized": Declared("Dim", says="{0} has a source", holds=lambda d: d is not None),
+    "supported": Declared("String i64"),
+})  # fmt: skip
+#: What may be true of all elements of a tensor, or of every row: see masks.py.
+TRUTHS = ("visible", "all-true", "lowest", "row-true", "no-negative", "has-zero")
+#: What only the reader states, of constants.
+TOLD = ("fval", "const", "doubled", "irange", "lowest", "visible")
+#: Facts of symbols, and of no term.
+OF_SYMBOLS = ("dimsum", "dimplus")
+
+__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest"]
