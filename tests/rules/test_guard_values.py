@@ -113,7 +113,7 @@ TEXT = """
 def test_a_text_of_the_caller_is_asked_the_same() -> None:
     rule: Rule = load_egglog(TEXT)
     assert rule.asks == {"Gelu"}
-    assert rule.vectors() == {"1 0"}
+    assert rule.vectors == [{"1 0"}]
 
 
 def test_a_recorded_law_equates_nothing() -> None:
