@@ -42,6 +42,7 @@ class Pattern:
 
 
 def flatten(term: Expr) -> Pattern:
+    """The pattern that matches a term; the subterms of a subterm come before it."""
     atoms, sums = list[Fact](), list[Fact]()
     known, names = dict[tuple[Any, ...], Expr](), dict[tuple[Any, ...], Expr]()
 
