@@ -36,8 +36,8 @@ from onnx_egraph.egraph.engine.rule import Rule
 from onnx_egraph.egraph.terms import Op
 from onnx_egraph.lowering import emit, reader, writer
 from onnx_egraph.lowering.model import wellformed
-from onnx_egraph.lowering.shapes.inference import inference as shapes
-from onnx_egraph.lowering.shapes.inference import moves as shape_moves
+from onnx_egraph.lowering.shapes import inference as shapes
+from onnx_egraph.lowering.shapes import moves as shape_moves
 from onnx_egraph.rules import ALL
 
 Patch = pytest.MonkeyPatch
