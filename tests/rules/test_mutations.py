@@ -27,6 +27,7 @@ REDUNDANT: dict[str, str] = {
     "wide-repeat-without rank(Expand(*": _COUNT,
     "wide-repeat-without dim(Expand(*), -2) = *": _COUNT,
     "wide-stack-without (dim (Reshape *": _COUNT,
+    "wide-stack-without dim(x, -1) = *": _COUNT,
     "slice-of-*-without dim(x, -1) = *": _COUNT,
     "slice-of-*-without dim(Reshape(x, t), -?) = dim(x, *": _COUNT,
     "reshape-stacked-rows-without dim(*": _COUNT,
