@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from grammar.choices import Drawing
 from grammar.norms import square
-from grammar.writer import F32, Arrays, Spelling, Writer
+from grammar.writer import F32, Spelling, Writer
 from scipy.special import erf as exact_erf
 
 CUBIC = 0.044715
@@ -19,7 +19,7 @@ def scaled(w: Writer, x: str, factor: float, name: str, digits: str) -> str:
     how = w.draw.choice(f"{name}.scale", ("mul", "div", "mul, run time", "div, run time", *short))
     if w.draw.wrong(f"{name}.factor"):
         factor *= 1.2
-    squared = round(factor**2 if factor**2 in (0.5,) else factor**2, 15)
+    squared = round(factor**2, 15)
     match how:
         case "div":
             return w.Div(x, w.num(1 / factor))
@@ -164,8 +164,9 @@ def _spell(draw: Drawing, prefix: str, form: str) -> Spelling:
         else:
             y = erf(w, y) if form == "erf" else tanh(w, y)
     w.output(w.cast(y, w.element) if wide else y, 3)
-    fused = {"erf": "Gelu", "tanh": "FastGelu"}.get(form, "QuickGelu")
-    return w.finish(lambda f: [gelu(f["x"], form)], {fused: 1}, 1)
+    fused = {"erf": "Gelu", "tanh": "FastGelu", "1": "Sigmoid"}.get(form, "QuickGelu")
+    none = fused == "Gelu" and w.element != F32 and not wide  # onnxruntime takes that of float16 apart
+    return w.finish(lambda f: [gelu(f["x"], form)], {} if none else {fused: 1}, 1)
 
 
 def gelu_erf(draw: Drawing, prefix: str = "") -> Spelling:
@@ -179,5 +180,3 @@ def gelu_tanh(draw: Drawing, prefix: str = "") -> Spelling:
 def gelu_sigmoid(draw: Drawing, prefix: str = "") -> Spelling:
     return _spell(draw, prefix, "quick")
 
-
-__all__ = ["Arrays", "erf", "gelu", "gelu_erf", "gelu_sigmoid", "gelu_tanh", "quick", "tanh"]

@@ -83,13 +83,20 @@ def main() -> None:
         print(f"\n== {name}: one change {sum(j.fused for j in single)} of {len(single)} fused", end="")
         print(f"; mixtures {sum(j.fused for j in mixed)} of {len(mixed)}", end="")
         print(f"; near misses {sum(not j.misses for j in missed)} of {len(missed)} are none" if missed else "")
+        for fault, n in Counter(j.spelling.drawing.fault for j in missed if not j.misses).items():
+            print(f"  no near miss: {n} x {fault}")
+        for n, text in [(sum(bool(j.stopped) for j in [*single, *mixed, *missed]), "do not saturate")]:
+            print(f"  {n} {text}" if n else "", end="\n" if n else "")
         for j in [*single, *mixed, *missed]:
             if not j.right:
                 wrong += 1
                 print(f"WRONG {j.written and 'as written: '}{j.written or j.wrong}\n    {told(j)}")
         for j in single:
             if not j.fused:
-                print("  unfused: {} = {}".format(*place[j.spelling.prefix]), f"  (left: {j.left})")
+                name, option = place[j.spelling.prefix]
+                more = {k: v for k, v in j.spelling.drawing.picks.items() if k != name}
+                context = f", with {more}" if more else ""
+                print(f"  unfused: {name} = {option}{context}   ({j.stopped or 'left: ' + j.left})")
         alone = {place[j.spelling.prefix] for j in single if not j.fused}
         clean = [j for j in mixed if not alone & set(j.spelling.drawing.chosen.items())]
         if clean:
