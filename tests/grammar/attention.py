@@ -42,7 +42,7 @@ class Attention:
         def number(x: float) -> str:
             return w.num(x) if root == "constant" else w.Sqrt(w.num(x * x))
 
-        if w.draw.wrong("attention.scale for each head"):
+        if self.rank == 4 and w.draw.wrong("attention.scale for each head"):
             q = w.Mul(q, w.const(np.linspace(0.2, 2, HEADS).reshape(HEADS, 1, 1)))
         match scaled:
             case "q":
@@ -172,7 +172,7 @@ class Attention:
             s = w.cast(s, fine)
         with w.computing(fine):
             p = self.softmax(s)
-            if w.draw.wrong("attention.mask behind softmax") and "keep" in mask.values:
+            if "keep" in mask.values and w.draw.wrong("attention.mask behind softmax"):
                 p = w.mul(p, w.cast(mask.values["keep"], w.kind))
             if w.draw.wrong("attention.weights cubed"):
                 p = w.Mul(p, w.Mul(p, p))
@@ -211,7 +211,6 @@ def mask_of(w: Writer, q: str, axis: int, rank: int, axes: int, options: tuple[s
     if "padding" in kind:
         keep = w.input("keep", "batch", "all" if cached else "seq", kind=np.bool_, make=kept)
         form = w.draw.choice("padding", ("Unsqueeze", "Reshape", "indices of all positions"))
-        length = "all" if cached else "seq"
         if form == "Reshape":
             here = (keep, 0, 2), (keep, 1, 2)
             keep = w.reshape(keep, here[0], *([1] * (axes - 2)), here[1])
@@ -221,10 +220,10 @@ def mask_of(w: Writer, q: str, axis: int, rank: int, axes: int, options: tuple[s
                 keep = w.Gather(keep, w.Range(w.int(0), n, w.int(1)), axis=1)
             keep = w.unsqueeze(keep, *range(1, axes - 1))
         parts.append(keep)
-        del length
     if "causal" in kind:
         n = w.size(q, axis, rank)
-        form = w.draw.choice("causal", ("positions compared", "rows of a triangle", "Trilu"))
+        trilu = ("Trilu",) if w.opset >= 14 else ()
+        form = w.draw.choice("causal", ("positions compared", "rows of a triangle", *trilu))
         if form == "rows of a triangle":
             table = w.const(np.tril(np.ones((LONGEST, LONGEST), bool)), np.bool_)
             both = w.Slice(table, w.Concat(w.ints(0), w.ints(0), axis=0), w.Concat(n, n, axis=0), w.ints(0, 1))

@@ -130,12 +130,13 @@ def _run(session: ort.InferenceSession, spellings: Sequence[Spelling], case: int
 
 
 def tolerance(spelling: Spelling, exact: np.ndarray) -> np.ndarray:
-    """The rounding of as many steps as the spelling has, with sums of its length, of numbers as large as the largest
-    of a row, and at least as large as 1: what they are sums of may be larger than they are.
+    """The rounding of as many steps as the spelling has and terms as its longest sum has, which add up as their root
+    (four times that, for none of so many numbers is to be beyond), of numbers as large as the largest of a row, and
+    at least as large as 1: what they are sums of may be larger than they are.
     """
     steps = sum(n.op_type not in ("Identity", "Reshape", "Transpose", "Constant") for n in spelling.graph.node)
     size = np.maximum(np.abs(exact).max(axis=-1, keepdims=True, initial=0), 1)
-    units = (16 + steps) * spelling.length**0.5
+    units = 4 * (steps + spelling.length) ** 0.5
     return np.broadcast_to(units * float(np.finfo(spelling.kind).eps) * size, exact.shape)
 
 

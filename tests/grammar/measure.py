@@ -85,8 +85,9 @@ def main() -> None:
         print(f"; near misses {sum(not j.misses for j in missed)} of {len(missed)} are none" if missed else "")
         for fault, n in Counter(j.spelling.drawing.fault for j in missed if not j.misses).items():
             print(f"  no near miss: {n} x {fault}")
-        for n, text in [(sum(bool(j.stopped) for j in [*single, *mixed, *missed]), "do not saturate")]:
-            print(f"  {n} {text}" if n else "", end="\n" if n else "")
+        stopped = [j for j in [*single, *mixed, *missed] if j.stopped]
+        if stopped:
+            print(f"  {len(stopped)} do not saturate, e.g. {told(stopped[0])}")
         for j in [*single, *mixed, *missed]:
             if not j.right:
                 wrong += 1
