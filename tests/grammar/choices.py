@@ -36,7 +36,9 @@ class Drawing:
             elif self.seed is None:
                 self.chosen[name] = options[0]
             else:
-                self.chosen[name] = options[int(np.random.default_rng([self.seed, crc32(name.encode())]).integers(len(options)))]
+                self.chosen[name] = options[
+                    int(np.random.default_rng([self.seed, crc32(name.encode())]).integers(len(options)))
+                ]
         return self.chosen[name]
 
     def wrong(self, name: str) -> bool:

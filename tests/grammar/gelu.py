@@ -179,4 +179,3 @@ def gelu_tanh(draw: Drawing, prefix: str = "") -> Spelling:
 
 def gelu_sigmoid(draw: Drawing, prefix: str = "") -> Spelling:
     return _spell(draw, prefix, "quick")
-

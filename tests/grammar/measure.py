@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from grammar.choices import Drawing, one_change
+from grammar.choices import Drawing
 from grammar.formulas import FORMULAS
 from grammar.judge import Judged, groups, judge
+from grammar.listed import FILE, changes, grouped, line
 from grammar.writer import Spelling
-
-
-def changes(formula: str) -> list[tuple[str, str, Spelling]]:
-    """Every spelling that is one change away from the plain one."""
-    count = iter(range(10**6))
-    return list(one_change(lambda draw: FORMULAS[formula](draw, f"p{next(count)}.")))
 
 
 def mixtures(formula: str, seeds: Iterable[int]) -> Iterator[Spelling]:
@@ -66,18 +61,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--formula", action="append", choices=list(FORMULAS), help="only this one; repeatable")
     parser.add_argument("--misses", type=int, default=0, help="near misses of each formula")
+    parser.add_argument("--list", action="store_true", help="only write unfused.txt anew")
     parser.add_argument("--replay", type=int, help="print the mixture of this seed, of one formula")
     parser.add_argument("--save", type=Path, help="with --replay: write the model there")
     given = parser.parse_args()
     names = given.formula or list(FORMULAS)
+    if given.list:
+        write_list()
+        return
     if given.replay is not None:
         replay(names[0], given.replay, given.save)
         return
     wrong = 0
     for name in names:
-        singles = changes(name)
-        place = {s.prefix: (decision, option) for decision, option, s in singles}
-        single = judged(s for _, _, s in singles)
+        singles = changes([name])
+        place = {s.prefix: (decision, option) for (_, decision, option), s in singles.items()}
+        single = [j for group in grouped(singles) for j in judge(group)]
         mixed = judged(mixtures(name, range(given.seed, given.seed + given.count)))
         missed = judged(near_misses(name, range(given.seed, given.seed + given.misses)), missing=True)
         print(f"\n== {name}: one change {sum(j.fused for j in single)} of {len(single)} fused", end="")
@@ -108,6 +107,14 @@ def main() -> None:
         for j in [j for j in clean if not j.fused][:3]:
             print(f"    e.g. {told(j)}\n         left: {j.left}")
     sys.exit(bool(wrong))
+
+
+def write_list() -> None:
+    found = changes(FORMULAS)
+    names = {s.prefix: change for change, s in found.items()}
+    left = {names[j.spelling.prefix] for group in grouped(found) for j in judge(group) if not j.fused}
+    head = "# Spellings with one change that do not fuse yet; to be shortened only. Written by measure.py --list\n"
+    FILE.write_text(head + "".join(f"{line(change)}\n" for change in found if change in left))
 
 
 def replay(name: str, seed: int, path: Path | None) -> None:

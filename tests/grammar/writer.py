@@ -68,9 +68,9 @@ def kept(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 class Writer:
-    """Writes one spelling. `kind` is the element type in which numbers are written now.
+    """Writes one spelling. `kind` is the element type in which numbers are written now, `element` that of the inputs.
 
-    `dim` knows the sizes of symbols where they are fixed. Raises KeyError for a size it was not told of.
+    `sizes` are three sets of sizes of the symbols; the second has a batch and a length of 1.
     """
 
     def __init__(self, draw: Drawing, prefix: str, sizes: Sequence[Sizes], kinds: Sequence[str] = ()) -> None:
@@ -78,8 +78,9 @@ class Writer:
         self.opset = int(draw.choice("opset", OPSETS))
         self.kind = np.dtype(draw.choice("dtype", kinds or ("float32", "float16", "float64")))
         self.element = self.kind
-        self.fixed = draw.choice("sizes", ("symbolic", "fixed")) == "fixed"
-        self.sizes = list(sizes[1:2] if self.fixed else sizes)
+        these = draw.choice("sizes", ("symbolic", "fixed", "fixed to 1"))
+        self.fixed = these != "symbolic"
+        self.sizes = list({"fixed": sizes[2:], "fixed to 1": sizes[1:2]}.get(these, sizes))
         self.inputs: list[Input] = []
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
