@@ -362,9 +362,9 @@ def attention(draw: Drawing, prefix: str = "") -> Spelling:
                 k, kt = w.Transpose(kt, perm=[0, 1, 3, 2]), ""
     if kv != n:
         k, v = repeated(w, k, n // kv, kv, HEAD), repeated(w, v, n // kv, kv, HEAD)
-    if layout == "split heads" and not cached and kv == n:
-        if draw.choice("k", ("[B,N,S,H]", "turned at once")) == "turned at once":
-            kt = w.Transpose(w.reshape(given[1], 0, 0, HEADS, HEAD), perm=[0, 2, 3, 1])
+    plain = layout == "split heads" and not cached and kv == n
+    if plain and draw.choice("k", ("[B,N,S,H]", "turned at once")) == "turned at once":
+        kt = w.Transpose(w.reshape(given[1], 0, 0, HEADS, HEAD), perm=[0, 2, 3, 1])
     made = Attention(w, HEAD)
     made.rank = 3 if three else 4
     mask = mask_of(w, like, axis, rank, made.rank, masks, cached)

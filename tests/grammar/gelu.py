@@ -14,8 +14,8 @@ OUTER = ("(x/2) gate", "(x gate)/2", "x (gate/2)", "x gate / 2", "x/2 + (x/2) f"
 
 
 def scaled(w: Writer, x: str, factor: float, name: str, digits: str) -> str:
-    """x * factor, or x divided by 1 / factor; `digits` is the factor or its inverse in five digits."""
-    short = ("five digits",) if w.kind != np.float64 else ()
+    """x * factor, or x divided by 1 / factor; `digits` is the factor or its inverse as it is often rounded."""
+    short = ("rounded",) if w.kind != np.float64 else ()
     how = w.draw.choice(f"{name}.scale", ("mul", "div", "mul, run time", "div, run time", *short))
     if w.draw.wrong(f"{name}.factor"):
         factor *= 1.2
@@ -27,7 +27,7 @@ def scaled(w: Writer, x: str, factor: float, name: str, digits: str) -> str:
             return w.mul(x, w.Sqrt(w.num(squared)))
         case "div, run time":
             return w.Div(x, w.Sqrt(w.num(1 / squared)))
-        case "five digits":
+        case "rounded":
             if float(digits) > 1:
                 return w.Div(x, w.num(float(digits)))
             return w.mul(x, w.num(float(digits)))
@@ -89,7 +89,7 @@ def tanh(w: Writer, x: str) -> str:
     if inner == "k x + k c x^3":
         u = w.add(w.mul(x, w.num(k)), w.mul(_cube(w, x), w.num(k * c)))
     else:
-        u = scaled(w, cubic, k, "tanh", "0.79788")
+        u = scaled(w, cubic, k, "tanh", "0.797885")
     how = w.draw.choice("tanh", ("Tanh", "2 sigmoid(2u) - 1", "sigmoid(2u)", "1 - 2 / (1 + e^2u)"))
     if how == "sigmoid(2u)":
         return w.mul(x, sigmoid(w, w.mul(u, w.num(2))))

@@ -19,7 +19,7 @@ from onnx import helper as h
 
 from onnx_egraph import EGraphError, saturate_and_extract
 
-TOGETHER = 20
+TOGETHER = 400  # nodes, about
 #: Operators of a file that are one fused operator.
 FUSED = {
     "RotaryEmbedding": "RotaryEmbedding", "RMSNormalization": "RMSNormalization",
@@ -58,12 +58,12 @@ def model_of(spellings: Sequence[Spelling]) -> onnx.ModelProto:
     return h.make_model(graph, opset_imports=[h.make_opsetid("", spellings[0].opset)], ir_version=8)
 
 
-def groups(spellings: Iterable[Spelling], together: int = TOGETHER) -> Iterator[list[Spelling]]:
-    """Of one operator set each, with different prefixes."""
+def groups(spellings: Iterable[Spelling]) -> Iterator[list[Spelling]]:
+    """Of one operator set each, with different prefixes, and of not too many nodes."""
     waiting: dict[int, list[Spelling]] = defaultdict(list)
     for s in spellings:
         waiting[s.opset].append(s)
-        if len(waiting[s.opset]) == together:
+        if sum(len(w.graph.node) for w in waiting[s.opset]) >= TOGETHER:
             yield waiting.pop(s.opset)
     yield from waiting.values()
 

@@ -14,8 +14,7 @@ from grammar.writer import Spelling
 FILE = Path(__file__).with_name("unfused.txt")
 #: Decisions that are changed in a block, too: its own, and those that decide what its parts meet each other with.
 BLOCK = frozenset((
-    "block.norm", "block.activation", "block.rope", "linear", "groups", "dtype", "sizes", "widened", "rope.turn",
-    "rope.tables", "mask", "noise", "constants", "targets", "attention.widened",
+    "block.norm", "block.activation", "block.rope", "linear", "groups", "dtype", "sizes", "mask", "attention.widened",
 ))  # fmt: skip
 
 Change = tuple[str, str, str]  # formula, decision, option

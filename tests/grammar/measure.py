@@ -21,7 +21,7 @@ from grammar.writer import Spelling
 
 
 def mixtures(formula: str, seeds: Iterable[int]) -> Iterator[Spelling]:
-    return (FORMULAS[formula](Drawing(seed), f"s{seed}.") for seed in seeds)
+    return (FORMULAS[formula](Drawing(seed), f"{formula} {seed}.") for seed in seeds)
 
 
 def near_misses(formula: str, seeds: Iterable[int]) -> Iterator[Spelling]:
@@ -31,7 +31,7 @@ def near_misses(formula: str, seeds: Iterable[int]) -> Iterator[Spelling]:
         FORMULAS[formula](plain, "")
         if plain.faults:
             fault = plain.faults[(seed * 7919 + seed // 13) % len(plain.faults)]
-            yield FORMULAS[formula](Drawing(seed, fault=fault), f"s{seed}.")
+            yield FORMULAS[formula](Drawing(seed, fault=fault), f"{formula} {seed}.")
 
 
 def judged(spellings: Iterable[Spelling], missing: bool = False) -> list[Judged]:

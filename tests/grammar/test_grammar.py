@@ -13,7 +13,7 @@ from grammar.measure import judged, mixtures, near_misses, told
 from grammar.writer import Spelling
 
 PARTS = 4
-SHORT = 6  # mixtures and near misses of each formula
+SHORT = 3  # mixtures and near misses of each formula
 LONG = 10_000
 
 
@@ -42,17 +42,15 @@ def test_the_list_names_spellings() -> None:
     assert unfused() <= singles().keys()
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-def test_mixtures(name: str) -> None:
-    seen = judged(mixtures(name, range(SHORT)))
+def test_mixtures() -> None:
+    seen = judged(s for name in FORMULAS for s in mixtures(name, range(SHORT)))
     assert not faults(seen), faults(seen)
 
 
-@pytest.mark.parametrize("name", FORMULAS)
-def test_near_misses(name: str) -> None:
-    seen = judged(near_misses(name, range(SHORT)), missing=True)
+def test_near_misses() -> None:
+    seen = judged((s for name in FORMULAS for s in near_misses(name, range(SHORT))), missing=True)
     assert not faults(seen), faults(seen)
-    assert any(j.misses for j in seen)
+    assert sum(j.misses for j in seen) > len(seen) // 2
 
 
 @pytest.mark.deep
