@@ -13,7 +13,7 @@ from grammar.measure import judged, mixtures, near_misses, told
 from grammar.writer import Spelling
 
 PARTS = 4
-SHORT = 3  # mixtures and near misses of each formula
+SHORT = 2  # mixtures and near misses of each formula
 LONG = 10_000
 
 
