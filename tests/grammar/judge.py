@@ -1,0 +1,205 @@
+"""Is a spelling right as it is written, is it right when optimized, and is it one fused operator then?
+
+Spellings of one operator set are judged together, as one model of parts that share nothing: reading the rules costs
+more than a part does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from grammar.writer import Arrays, Spelling
+from onnx import helper as h
+
+from onnx_egraph import EGraphError, saturate_and_extract
+
+TOGETHER = 400  # nodes, about
+#: Operators of a file that are one fused operator.
+FUSED = {
+    "RotaryEmbedding": "RotaryEmbedding", "RMSNormalization": "RMSNormalization",
+    "SimplifiedLayerNormalization": "RMSNormalization", "LayerNormalization": "LayerNormalization", "Gelu": "Gelu",
+    "FastGelu": "FastGelu", "QuickGelu": "QuickGelu", "Attention": "Attention", "MultiHeadAttention": "Attention",
+    "GroupQueryAttention": "Attention", "Sigmoid": "Sigmoid",
+}  # fmt: skip
+
+
+@dataclass
+class Judged:
+    """What was seen of one spelling. `written` and `wrong` say how the spelling itself, and its optimized form, differ
+    from the formula; "" if they do not.
+    """
+
+    spelling: Spelling
+    written: str = ""
+    wrong: str = ""
+    fused: bool = False
+    misses: bool = False  # a near miss computes something else than the formula
+    stopped: str = ""  # the limit that ended it
+    left: str = ""  # operators that remain, of one that is not fused
+
+    @property
+    def right(self) -> bool:
+        return not self.wrong and not self.written
+
+
+def model_of(spellings: Sequence[Spelling]) -> onnx.ModelProto:
+    graph = onnx.GraphProto(name="spellings")
+    for s in spellings:
+        graph.input.extend(s.graph.input)
+        graph.node.extend(s.graph.node)
+        graph.initializer.extend(s.graph.initializer)
+        graph.output.extend(s.graph.output)
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", spellings[0].opset)], ir_version=8)
+
+
+def groups(spellings: Iterable[Spelling]) -> Iterator[list[Spelling]]:
+    """Of one operator set each, with different prefixes, and of not too many nodes."""
+    waiting: dict[int, list[Spelling]] = defaultdict(list)
+    for s in spellings:
+        waiting[s.opset].append(s)
+        if sum(len(w.graph.node) for w in waiting[s.opset]) >= TOGETHER:
+            yield waiting.pop(s.opset)
+    yield from waiting.values()
+
+
+def judge(spellings: Sequence[Spelling], near_misses: bool = False) -> list[Judged]:
+    """Of one operator set, with different prefixes. A near miss is compared with what it computes as it is written."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # near misses may overflow
+        return _judge(spellings, near_misses)
+
+
+def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
+    seen = [Judged(s) for s in spellings]
+    given = model_of(spellings)
+    try:
+        session = _session(given)
+        cases = range(max(len(s.sizes) for s in spellings))
+        written = [_run(session, spellings, case) for case in cases]
+    except Exception as error:  # onnxruntime's exceptions have no common base
+        return _alone(spellings, near_misses, seen, "written", error)
+    wanted = [[_exact(s, case) for s in spellings] for case in cases]
+    for case in cases:
+        for j, got, want in zip(seen, written[case], wanted[case], strict=True):
+            if near_misses:
+                j.misses = j.misses or bool(_differ(j.spelling, want, got, case))
+            else:
+                j.written = j.written or _differ(j.spelling, want, got, case)
+    if near_misses:
+        wanted = [[[a.astype(np.float64) for a in part] for part in ran] for ran in written]
+    try:
+        result = saturate_and_extract(given)
+        if result.report.limits and len(spellings) > 1:  # one that does not saturate stops all
+            return _apart(spellings, near_misses)
+        session = _session(result.model)
+        ran = [_run(session, spellings, case) for case in cases]
+    except Exception as error:  # an EGraphError, or a fault
+        return _alone(spellings, near_misses, seen, "wrong", error)
+    for case in cases:
+        for j, got, want in zip(seen, ran[case], wanted[case], strict=True):
+            j.wrong = j.wrong or _differ(j.spelling, want, got, case)
+    for j in seen:
+        j.stopped = result.report.stop if result.report.limits else ""
+        operators = _behind(result.model, j.spelling)
+        counts = _counts(operators)
+        j.fused = all(counts[op] >= n for op, n in j.spelling.expected.items())
+        left = Counter(n.op_type for n in operators if n.op_type not in ("Constant", "Identity"))
+        j.left = "" if j.fused else ", ".join(f"{n} {op}" for op, n in left.most_common())
+    return seen
+
+
+def _exact(spelling: Spelling, case: int) -> list[np.ndarray]:
+    feeds = spelling.feeds(min(case, len(spelling.sizes) - 1))
+    return spelling.reference({k: v.astype(np.float64) if v.dtype.kind == "f" else v for k, v in feeds.items()})
+
+
+def _run(session: ort.InferenceSession, spellings: Sequence[Spelling], case: int) -> list[list[np.ndarray]]:
+    """The outputs of each part."""
+    feeds: Arrays = {}
+    for s in spellings:
+        feeds |= {s.prefix + k: v for k, v in s.feeds(min(case, len(s.sizes) - 1)).items()}
+    names = [o.name for s in spellings for o in s.graph.output]
+    outputs = iter(session.run(names, {i.name: feeds[i.name] for i in session.get_inputs()}))
+    return [[np.asarray(next(outputs)) for _ in s.graph.output] for s in spellings]
+
+
+def tolerance(spelling: Spelling, exact: np.ndarray) -> np.ndarray:
+    """The rounding of as many steps as the spelling has and terms as its longest sum has, which add up as their root
+    (four times that, for none of so many numbers is to be beyond), of numbers as large as the largest of a row, and
+    at least as large as 1: what they are sums of may be larger than they are.
+    """
+    steps = sum(n.op_type not in ("Identity", "Reshape", "Transpose", "Constant") for n in spelling.graph.node)
+    size = np.maximum(np.abs(exact).max(axis=-1, keepdims=True, initial=0), 1)
+    units = 4 * (steps + spelling.length) ** 0.5
+    return np.broadcast_to(units * float(np.finfo(spelling.kind).eps) * size, exact.shape)
+
+
+def _differ(spelling: Spelling, exact: list[np.ndarray], got: list[np.ndarray], case: int) -> str:
+    for k, (a, b) in enumerate(zip(exact, got, strict=True)):
+        if a.shape != b.shape:
+            return f"output {k}, case {case}: shape {a.shape} became {b.shape}"
+        near = tolerance(spelling, a)
+        apart = np.abs(a - b.astype(np.float64))
+        far = ~((apart <= near) | (np.isnan(a) & np.isnan(b)))
+        if far.any():
+            at = tuple(int(i) for i in np.argwhere(far)[0])
+            return f"output {k}, case {case}: {a[at]} became {b[at]} at {list(at)}, {int(far.sum())} of {far.size}"
+    return ""
+
+
+def _alone(
+    spellings: Sequence[Spelling], near_misses: bool, seen: list[Judged], where: str, error: Exception
+) -> list[Judged]:
+    """One part is to blame, and found alone."""
+    if len(spellings) > 1:
+        return _apart(spellings, near_misses)
+    kind = "" if isinstance(error, EGraphError) else "fault: "
+    setattr(seen[0], where, f"{kind}{type(error).__name__}: {_line(error)}")
+    return seen
+
+
+def _apart(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
+    half = len(spellings) // 2
+    return [*_judge(spellings[:half], near_misses), *_judge(spellings[half:], near_misses)]
+
+
+def _line(error: Exception) -> str:
+    return str(error).replace("\n", " ")[:200]
+
+
+def _session(model: onnx.ModelProto) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _behind(model: onnx.ModelProto, spelling: Spelling) -> list[onnx.NodeProto]:
+    """The nodes that the outputs of a part hang on."""
+    by = {o: n for n in model.graph.node for o in n.output}
+    waiting = [o.name for o in spelling.graph.output]
+    found: dict[str, onnx.NodeProto] = {}
+    while waiting:
+        node = by.get(waiting.pop())
+        if node is not None and node.output[0] not in found:
+            found[node.output[0]] = node
+            waiting += node.input
+    return list(found.values())
+
+
+def _counts(nodes: Iterable[onnx.NodeProto]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for node in nodes:
+        if node.op_type in FUSED:
+            counts[FUSED[node.op_type]] += 1
+        if node.op_type == "GroupQueryAttention" and any(a.name == "do_rotary" and a.i for a in node.attribute):
+            counts["RotaryEmbedding"] += 2  # of q and of k
+    counts["Sigmoid"] += counts["QuickGelu"]  # x sigmoid(x) is that or two operators, whichever is faster
+    return counts
