@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, TypedDict, Unpack, overload
@@ -15,17 +14,11 @@ from typing import Any, TypedDict, Unpack, overload
 import onnx
 import onnx_ir as ir
 
-from .egraph.budget import Budget, LimitReached, Limits, Stop
-from .egraph.engine.engines import ENGINES
-from .egraph.engine.frozen import Frozen, Row
-from .egraph.engine.pace import SLACK
+from .egraph.budget import Budget, LimitReached, Limits, Stop, Stopwatch
 from .egraph.engine.rule import Rule, select
-from .egraph.errors import Contradiction, CostError, EGraphError, ModelError, TargetError
-from .egraph.explanation.conflict import saturate
-from .egraph.extraction.extract import extract
+from .egraph.errors import CostError, EGraphError, ModelError, TargetError
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
-from .egraph.terms import CLASSES, SILENT
 from .fusions import enter
 from .lowering.declared import by_kind
 from .lowering.explain import Explainer
@@ -35,15 +28,13 @@ from .lowering.files.load import Loaded, Source, lift_constants, load
 from .lowering.files.older import renew
 from .lowering.model.domains import DEFAULT
 from .lowering.model.names import Names
-from .lowering.opsets import can_raise
-from .lowering.price import RAISE, Pricer, references
-from .lowering.reader import CALL, Reading, read
+from .lowering.reader import CALL
 from .lowering.shapes.inference import Shapes, graphs_of, infer
-from .lowering.standing import standing
+from .lowering.space import Search, explore
 from .lowering.verify.runtime import DOING, Runtime
 from .lowering.verify.verify import Verification
 from .lowering.verify.verify import verify as compare
-from .lowering.writer import Writer, sink_constants
+from .lowering.writer import sink_constants
 from .report import Report
 from .result import Result, as_given, stamps
 from .rules import ALL
@@ -55,8 +46,6 @@ Dims = Mapping[str, int | Sequence[int]]
 _COMPARED = 64
 #: Further passes over a model, of which each but the last finds something: never reached.
 _PASSES = 8
-#: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
-_REST = 0.8
 #: What giving back a model takes of the time that reading took: writing and explaining it, and freeing memory.
 _GIVEN = 1.3
 #: The part of the time limit that a verification is left.
@@ -137,7 +126,7 @@ def saturate_and_extract(
         result = run.optimize(model)
     budget.kept = 0.0
     if verify:
-        with run.timed("verify"):
+        with run.watch.timed("verify"):
             _verified(run, runtime, model, result)
     return result
 
@@ -166,8 +155,9 @@ class _Run:
         self.operators = {(domain, op) for domain, op, _ in target.ops}
         self.operators |= {(form.domain, form.kind) for op in self.declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
-        self.strict = strict
-        self.report = Report()
+        self.strict, self.watch = strict, Stopwatch()
+        self.search = Search(self.rules, target, self.declared, budget, self.watch, tell)
+        self.report = Report(times=self.watch.times)
         self.explainers: list[Explainer] = []
         self.inputs: list[ir.Value] = []  # all that the model lists, constants included
         self._beyond = False  # whether the result holds terms that no rule has seen, or may be of another opset
@@ -176,14 +166,6 @@ class _Run:
         self._costs: dict[ir.Graph, int] = {}
         self._stops: dict[str, None] = {}
         self._spent = 0.0  # seconds for reading the model and inferring its shapes
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        begin = time.process_time()
-        try:
-            yield
-        finally:
-            self.report.times[stage] = self.report.times.get(stage, 0.0) + time.process_time() - begin
 
     def stop(self, stop: Stop, graph: ir.Graph | None = None) -> None:
         """Enter into the report that a limit was reached; `graph` is the body it was reached in."""
@@ -195,7 +177,7 @@ class _Run:
         budget, kept = self.budget, self.budget.kept
         begin = budget.clock()
         self.tell("reading")
-        with self.timed("read"):
+        with self.watch.timed("read"):
             loaded = load(source, self.operators)
         self._spent = budget.clock() - begin
         budget.kept += _GIVEN * self._spent
@@ -215,7 +197,7 @@ class _Run:
         report.opset = model.graph.opset_imports[DEFAULT]
         try:
             self.budget.check("reading")
-            with self.timed("shapes"):
+            with self.watch.timed("shapes"):
                 lift_constants(model)
                 self.inputs = unlist(model)
             again = self._pass(model, first=True)
@@ -257,7 +239,7 @@ class _Run:
         """
         self.tell("inferring shapes")
         begin = self.budget.clock()
-        with self.timed("shapes"):
+        with self.watch.timed("shapes"):
             shapes = infer(model, self.budget)
             self._settled = self._settled and shapes.settled()
         self._spent += self.budget.clock() - begin if first else 0.0
@@ -284,90 +266,36 @@ class _Run:
 
         Raises LimitReached, and then it was, too.
         """
-        report, budget, inner = self.report, self.budget, None if graph is model.graph else graph
-        self.tell("building the e-graph")
-        begin = budget.clock()
-        with self.timed("encode"):
-            reading = read(graph, shapes, opset, self.declared, budget)
-            rest = _REST * (self._spent * part + budget.clock() - begin) if budget.timed else 0.0
-            if reading.terms.tuples() > budget.limits.tuples:
-                raise LimitReached(budget.full("building the e-graph"))
-            with budget.step("building the e-graph", "engine"):
-                engine = ENGINES.take(self.rules, self.target, reading.terms.rows, budget)
-                engine.load(reading.terms)
-        with self.timed("saturate"):
-            try:
-                saturation = saturate(engine, budget, self.tell, rest)
-            except Contradiction as error:
-                raise ModelError(f"{reading.where(error.term)}: {error}; correct the sizes or the values") from error
-        if saturation.stop is not None:
-            self.stop(saturation.stop, inner)
-        if saturation.tuples > SLACK * budget.limits.tuples:
-            return False  # what comes next would take as much memory again
-        # before the first step there is no better graph, and later only if there is time to find it
-        budget.check("saturating", 0.0 if saturation.iterations else rest)
-        self.tell("extracting")
-        with self.timed("freeze"):
-            frozen = engine.freeze()
-            if saturation.complete:
-                ENGINES.keep(engine)
-        with self.timed("price"):
-            refused: set[int] = set()  # opsets that some nodes have no part in
-
-            def may_use(wanted: int) -> bool:
-                if wanted > self.target.opset_max or not all(same_in(f, wanted) for f in model.functions.values()):
-                    return False
-                fits = can_raise(reading, reading.payloads.nodes, wanted)
-                refused.update([] if fits else [wanted])
-                return fits
-
-            pricer = Pricer(
-                frozen, reading, shapes, self.cost, references(shapes, self.dims), engine.extra_ops, may_use
-            )
-            nodes, rows = pricer.enodes(budget)
-        with self.timed("extract"):
-            roots = list(dict.fromkeys(frozen.values[t] for t in reading.terms.roots))
-            found = extract(nodes, roots, time_limit=max(0.0, budget.left()) if budget.timed else None)
-        if found.message and budget.timed and budget.left() <= 0:
-            self.stop(budget.late("extracting"), inner)
-        choice = {c: r for c, k in found.choice.items() if (r := rows[k]) is not None}
-        wanted = max((pricer.needs(r) for r in choice.values()), default=0)
-        writer = Writer(reading, frozen, choice, names, max(opset, wanted), engine.extra_ops)
-        copies = writer.copies()
-        with self.timed("price"):
-            stands = Bill(*standing(graph, pricer))
-            printed = Bill(
-                found.cost + sum(pricer.cost_of_copy(c) if r is None else pricer.cost(r) for c, r in copies),
-                sum(r.op not in SILENT for r in choice.values()) + len(copies),
-            )  # fmt: skip
+        report, inner = self.report, None if graph is model.graph else graph
+        space = explore(graph, shapes, opset, self.search, self._spent * part)
+        if space.saturation.stop is not None:
+            self.stop(space.saturation.stop, inner)
+        choice = space.choose(self.cost, self.dims, partial(self._may_use, model), names, opset)
+        if choice.stop is not None:
+            self.stop(choice.stop, inner)
         if first:
-            report.cost_before += stands.cost
-            report.egraph["classes"] += frozen.classes
-            report.egraph["nodes"] += len(frozen.rows)
-        report.extraction = "; ".join(filter(None, [found.method, found.message]))
-        report.gap = max(report.gap, found.gap)
-        for key, n in (("tuples", saturation.tuples), ("iterations", saturation.iterations)):
+            report.cost_before += choice.stands.cost
+            report.egraph["classes"] += space.frozen.classes
+            report.egraph["nodes"] += len(space.frozen.rows)
+        report.extraction = "; ".join(filter(None, [choice.found.method, choice.found.message]))
+        report.gap = max(report.gap, choice.found.gap)
+        for key, n in (("tuples", space.saturation.tuples), ("iterations", space.saturation.iterations)):
             report.egraph[key] = max(report.egraph[key], n)
-        old = set(_read_rows(frozen, reading))
-        proven = pricer.proven(choice)
-        explainer = Explainer(reading, shapes, frozen, proven, self.rules, self.target, budget.limits, old)
-        self.explainers.append(explainer)
-        if not _better(printed, stands):
-            self._costs[graph] = stands.cost
+        self.explainers.append(choice.explainer)
+        self._costs[graph] = choice.cost
+        if not choice.better:
             return False
-        self._costs[graph] = printed.cost - (RAISE if wanted > opset else 0)
-        with self.timed("write"):
-            kept = [reading.payloads.nodes[r.attrs[0]] for r in choice.values() if r.op in ("Op1", "OpN")]
-            self._beyond |= pricer.beyond(choice) or any(can_raise(reading, kept, opset) for opset in refused)
-            written = writer.write()
-            if wanted > opset:
-                model.graph.opset_imports[DEFAULT] = report.opset = wanted
-            for node in graph:
-                if node.domain and model.graph.opset_imports.get(node.domain, 0) < 1:  # none, or none that there is
-                    model.graph.opset_imports[node.domain] = 1
-        with self.timed("explain"):
-            enter(report, explainer, written, engine.extra_ops)
+        with self.watch.timed("write"):
+            self._beyond |= choice.beyond()
+            written = choice.write(model)
+            report.opset = choice.raised or report.opset
+        with self.watch.timed("explain"):
+            enter(report, choice.explainer, written, space.ops)
         return True
+
+    def _may_use(self, model: ir.Model, opset: int) -> bool:
+        """Whether the target has the operator set, and functions mean the same in it."""
+        return opset <= self.target.opset_max and all(same_in(f, opset) for f in model.functions.values())
 
 
 def _left_alone(loaded: Loaded) -> str:
@@ -395,35 +323,6 @@ def _inner_first(graph: ir.Graph) -> list[ir.Graph]:
         for body in graphs_of(node):
             found += _inner_first(body)
     return [*found, graph]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Bill:
-    """What a graph costs: predicted picoseconds, then nodes."""
-
-    cost: int
-    nodes: int
-
-
-def _better(printed: Bill, stands: Bill) -> bool:
-    """Whether a graph is worth writing. An equal one is not: the names and the order of a file are its author's."""
-    return printed < stands
-
-
-def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:
-    """The e-nodes the reader made, as they stand after saturation."""
-    terms = reading.terms
-    vectors = {k: v for v, k in terms.vectors.items()}
-    for name, rows in terms.rows.items():
-        op = terms.ops[name]
-        for out, *args in rows:
-            pairs = list(zip(op.sorts, args, strict=True))
-            children = tuple(frozen.cell(s, a) for s, a in pairs if s in CLASSES)
-            attrs = tuple(
-                vectors[a] if s == "IV" else float(a) if s == "f64" else a
-                for s, a in pairs if s not in CLASSES
-            )  # fmt: skip
-            yield Row(frozen.cell(op.out, out), name, children, attrs)
 
 
 def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -> None:

@@ -118,3 +118,18 @@ class Budget:
         begin = self.clock()
         yield
         self._longest[kind] = max(self._longest.get(kind, 0.0), self.clock() - begin)
+
+
+class Stopwatch:
+    """CPU seconds by stage."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        begin = time.process_time()
+        try:
+            yield
+        finally:
+            self.times[stage] = self.times.get(stage, 0.0) + time.process_time() - begin

@@ -121,7 +121,7 @@ def test_a_call_may_end_anywhere(name: str, ticking: Callable[[], Ticks]) -> Non
     assert whole.report.stop == "saturated"
     assert data(whole) == data(saturate_and_extract(model))
     stops = set()
-    for part in (0.0, 0.01, 0.1, 0.3, 0.5, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0, 1.3):
+    for part in (0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0, 1.3):
         seconds = max(1, int(clock.asked * part))
         used = ticking()
         result = saturate_and_extract(model, limits=Limits(seconds=seconds))
