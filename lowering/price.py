@@ -18,7 +18,7 @@ from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
 from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
 from .folding import Folding
-from .model.domains import DEFAULT
+from .model.operators import full_name
 from .reader import Reading
 from .shapes.inference import Shapes
 from .spell import Read
@@ -195,7 +195,7 @@ class Pricer:
         """The price of a row. Raises CostError for one that is no number."""
         if r.op in SILENT:
             return 0
-        name, attrs = self._title(r)
+        name, attrs = self.kind(r)
         return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), self._folds(r), attrs)
 
     def cost_of_copy(self, c: int) -> int:
@@ -207,7 +207,7 @@ class Pricer:
         captured = self.reading.captured(node)
         ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
         outs = [self._value(v) for v in node.outputs]
-        return self._total(_title(node), ins, outs, self._loads(node, captured), _attributes(node))
+        return self._total(full_name(node), ins, outs, self._loads(node, captured), _attributes(node))
 
     def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
         """The price of a node that is read as this one term."""
@@ -238,11 +238,11 @@ class Pricer:
             total += int(cost) * p.weight
         return total
 
-    def _title(self, r: Row) -> tuple[str, dict[str, Any]]:
+    def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
         """What a cost model is told of a row: operator and attributes."""
         if r.op in _OPAQUE:
             node = self.reading.payloads.nodes[r.attrs[0]]
-            return _title(node), _attributes(node)
+            return full_name(node), _attributes(node)
         op = self.ops[r.op]
         return r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
 
@@ -364,10 +364,6 @@ def _cut(whole: _Seen, axis: int, size: int) -> _Seen:
     return tuple(
         t if t.shape is None else replace(t, shape=(*t.shape[:axis], size, *t.shape[axis:][1:])) for t in whole
     )
-
-
-def _title(node: ir.Node) -> str:
-    return node.op_type if node.domain == DEFAULT else f"{node.domain}::{node.op_type}"
 
 
 def _attributes(node: ir.Node) -> dict[str, Any]:

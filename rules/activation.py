@@ -11,6 +11,7 @@ from ..egraph.engine.lang import (
     Int,
     Sides,
     Tensor,
+    apply,
     call,
     dtype,
     eq,
@@ -24,6 +25,8 @@ from ..egraph.engine.lang import (
     tensor,
     thin,
 )
+from ..egraph.terms import Op
+from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
 from ..egraph.terms.dtypes import FLOAT16
 
 #: Relative: half a unit of the last place in float16, two units in float32. A constant farther off is another function.
@@ -173,15 +176,15 @@ def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int
 # -------------------------------------------------------------------------------------------------------------- fused
 
 
-def _runs(name: str, x: Tensor) -> list[Guard]:
+def _runs(op: Op, x: Tensor) -> list[Guard]:
     """The target has the operator, and for FastGelu, which takes no scalar, x has an axis."""
-    return [supported(name, x), *([lt(0, rank(x))] if name == "FastGelu" else [])]
+    return [supported(op.name, x), *([lt(0, rank(x))] if op is FAST_GELU else [])]
 
 
 def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, list[Guard]]:
     """The factor that makes twice a Gelu of x, the fused operator, and what says that the target runs it."""
-    name = "FastGelu" if tanh else "Gelu"
-    return tanh_plus(x) if tanh else erf_plus(x), tensor(name, x), _runs(name, x)
+    op = FAST_GELU if tanh else GELU
+    return tanh_plus(x) if tanh else erf_plus(x), apply(op, x), _runs(op, x)
 
 
 @rule(
@@ -216,8 +219,8 @@ _SIGMOID = dict(x="b h", c="=1.5957691216057308")
 )  # fmt: skip
 def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
-    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs("FastGelu", x)]
-    return Sides(x * tensor("Sigmoid", c * cubic(x)), tensor("FastGelu", x), when=when)
+    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs(FAST_GELU, x)]
+    return Sides(x * tensor("Sigmoid", c * cubic(x)), apply(FAST_GELU, x), when=when)
 
 
 @rule(
@@ -227,5 +230,5 @@ def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
 )  # fmt: skip
 def quick_gelu(x: Tensor, c: Tensor, alpha: Float, k: int) -> Sides:
     """x * sigmoid(alpha * x) = QuickGelu(x, alpha)"""
-    when = [eq(scalar(c), alpha), *thin(c, x, k), supported("QuickGelu", x)]
-    return Sides(x * tensor("Sigmoid", x * c), call("QuickGelu", x, alpha), when=when)
+    when = [eq(scalar(c), alpha), *thin(c, x, k), supported(QUICK_GELU.name, x)]
+    return Sides(x * tensor("Sigmoid", x * c), apply(QUICK_GELU, x, alpha), when=when)

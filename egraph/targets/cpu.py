@@ -66,6 +66,11 @@ KERNELS: Kernels = MappingProxyType(
     }
 )
 
+# Registered, but the op's schema does not allow the type.
+NOT_BY_SCHEMA: Kernels = MappingProxyType(
+    {"com.microsoft": "f64: SkipLayerNormalization SkipSimplifiedLayerNormalization"}
+)
+
 # Ops without a kernel, or without one for the type, that load because onnxruntime expands their body.
 BODIES: Kernels = MappingProxyType(
     {

@@ -36,7 +36,7 @@ def _terms_by_operator() -> Mapping[str, str]:
 
 
 _TERMS = _terms_by_operator()
-_ATTENTION = frozenset(op.name for op in OPS.values() if op.forms and {"q", "k", "v"} <= {n for n, _ in op.operands})
+_ATTENTION = frozenset(op.name for op in OPS.values() if op.attends)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,8 @@ class Form:
 
     `inputs` names the operand at each position, "" where one is left out; an attribute of the term among them is
     written as an int64 tensor, and left out where it equals the number in `defaults`. `kernel` is what a target must
-    have, the operator unless it runs with some options only.
+    have, the operator unless it runs with some options only. `indexes` are the positions that hold indices, each with
+    that of the table, whether the term has them or not.
     """
 
     domain: str
@@ -92,6 +93,7 @@ class Form:
     outputs: str = ""  # of a node: their number, or the vector operand that has an element for each
     kernel: str = ""
     defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    indexes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def name(self) -> str:
@@ -100,7 +102,8 @@ class Form:
 
 
 def form(
-    kind: str, inputs: str, attributes: str = "", *, since: int = 1, outputs: str = "", kernel: str = ""
+    kind: str, inputs: str, attributes: str = "", *, since: int = 1, outputs: str = "", kernel: str = "",
+    indexes: Mapping[int, int] = MappingProxyType({}),
 ) -> Form:  # fmt: skip
     """A form from its texts.
 
@@ -113,7 +116,7 @@ def form(
     return Form(
         "" if domain == "ai.onnx" else domain, op_type, tuple(name.replace("-", "") for name, _, _ in places),
         tuple(_attribute(word) for word in attributes.split()), since, outputs, kernel or op_type,
-        MappingProxyType({name: int(default) for name, _, default in places if default}),
+        MappingProxyType({name: int(default) for name, _, default in places if default}), indexes,
     )  # fmt: skip
 
 
@@ -137,9 +140,10 @@ class Op:
     attribute says), "bool", "int64", "" (not derived). same: operands that share one element type. floating, boolean:
     the first operand's type must be so. requires: raises IllFormed, or Assumed, for other operands no model can hold.
     layout: it has the elements of the first operand, each once. common: a marker that many
-    graphs hold without any fused operator in sight. single: computes in float32 at most, so no double may be. short:
-    its name in algebra. forms: how it is written, oldest first. reads: ONNX kinds that are read as it, each by a
-    function.
+    graphs hold without any fused operator in sight. weights: operands that a model trains. norms: operands it norms
+    itself, each with the weight of its norm and the attribute that has its number of heads. single: computes in float32
+    at most, so no double may be. short: its name in algebra. forms: how it is written, oldest first. reads: ONNX kinds
+    that are read as it, each by a function.
     """
 
     name: str
@@ -156,6 +160,8 @@ class Op:
     requires: Callable[..., None] | None = field(default=None, compare=False)
     layout: bool = False
     common: bool = False
+    weights: tuple[str, ...] = ()
+    norms: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     single: bool = False
     short: str = ""
     forms: tuple[Form, ...] = field(default=(), compare=False)
@@ -175,6 +181,11 @@ class Op:
     def constants(self) -> dict[str, Any]:
         """Attributes of its newest form that it need not name."""
         return {a.name: a.constant for f in self.forms[-1:] for a in f.attributes if not a.operand}
+
+    @property
+    def attends(self) -> bool:
+        """It is an operator for attention, which takes an additive mask."""
+        return bool(self.forms) and {"q", "k", "v"} <= {name for name, _ in self.operands}
 
     @property
     def marker(self) -> bool:
@@ -205,7 +216,7 @@ def signature(text: str) -> tuple[tuple[str, str], ...]:
 
 def declare(
     name: str, operands: str, numpy: Callable[..., Any] | None, shape: str = "", *, forms: tuple[Form, ...] = (),
-    same: str = "", role: str = "operator", **more: Any,
+    same: str = "", weights: str = "", role: str = "operator", **more: Any,
 ) -> Op:  # fmt: skip
     """A declaration. An operator without `forms` is written as the node of its name, tensors and lists as inputs and
     the rest as attributes. Raises RuleError where a form names no operand.
@@ -214,7 +225,10 @@ def declare(
     if not forms and role in ("operator", "fused"):
         inputs = " ".join(n for n, sort in sorted_operands if sort in CLASSES)
         forms = (form(name, inputs, " ".join(n for n, sort in sorted_operands if sort not in CLASSES)),)
-    op = Op(name, sorted_operands, numpy, shape=shape, role=role, same=tuple(same.split()), forms=forms, **more)
+    op = Op(
+        name, sorted_operands, numpy, shape=shape, role=role, same=tuple(same.split()), weights=tuple(weights.split()),
+        forms=forms, **more,
+    )  # fmt: skip
     names = {n for n, _ in op.operands}
     for f in op.forms:
         asked = {n for n in f.inputs if n} | {a.operand for a in f.attributes if a.operand}

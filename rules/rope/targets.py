@@ -174,7 +174,7 @@ _EACH_PART = dict(x="b n s 10", c="b s 3", d="b s 3", p=1, w=6)
 def ms_rope_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> Sides:
     """rope of [B,N,S,H] with rows [1,S,h] = com.microsoft RotaryEmbedding with caches [S,h] at offset 0"""
     op = tensor("MsRope", x, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
-    when = [eq(dim(c, -3), num(1)), eq(dim(d, -3), num(1)), eq(dim(x, -3), num(n)), supported("MsRope", x)]
+    when = [eq(dim(c, -3), num(1)), eq(dim(d, -3), num(1)), eq(dim(x, -3), num(n)), supported(op.head, x)]
     return Sides(rows(x, c, d, p, 0, w), op, when=when)
 
 
@@ -182,7 +182,7 @@ def ms_rope_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> S
 def ms_rope_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, h: Int) -> Sides:
     """rope of [B,N,S,H] with rows [B,S,h] = com.microsoft RotaryEmbedding with caches [B*S,h] at arange(B*S)"""
     op = tensor("MsRope", x, _ids(x, c), _flat(x, c, h), _flat(x, d, h), p, w, _heads(n, w))
-    when = [ne(dim(c, -3), num(1)), eq(dim(c, -1), num(h)), eq(dim(x, -3), num(n)), supported("MsRope", x),
+    when = [ne(dim(c, -3), num(1)), eq(dim(c, -1), num(h)), eq(dim(x, -3), num(n)), supported(op.head, x),
             size_known(dim(x, -4)), size_known(dim(c, -2))]  # fmt: skip
     return Sides(rows(x, c, d, p, 0, w), op, when=when)
 
@@ -200,7 +200,7 @@ def ms_rope3_shared(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: 
     flat = reshape(x, ints(0, 0, n * e))
     op = tensor("MsRope3", flat, ints(0), squeeze(c, -3), squeeze(d, -3), p, w, _heads(n, w))
     when = [eq(dim(c, -3), num(1)), eq(dim(d, -3), num(1)), eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)),
-            supported("MsRope3", x)]  # fmt: skip
+            supported(op.head, x)]  # fmt: skip
     return Sides(rows(x, c, d, p, 1, w), reshape(op, ints(0, 0, n, e)), when=when)
 
 
@@ -213,7 +213,7 @@ def ms_rope3_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: In
     flat = reshape(x, ints(0, 0, n * e))
     op = tensor("MsRope3", flat, _ids(x, c), _flat(x, c, h), _flat(x, d, h), p, w, _heads(n, w))
     when = [ne(dim(c, -3), num(1)), eq(dim(c, -1), num(h)), eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)),
-            supported("MsRope3", x), size_known(dim(x, -4)), size_known(dim(c, -2))]  # fmt: skip
+            supported(op.head, x), size_known(dim(x, -4)), size_known(dim(c, -2))]  # fmt: skip
     return Sides(rows(x, c, d, p, 1, w), reshape(op, ints(0, 0, n, e)), when=when)
 
 
@@ -221,7 +221,7 @@ def ms_rope3_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: In
 def onnx_rope_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int) -> Sides:
     """rope of [B,N,S,H] with rows [B or 1,S,h] = ONNX RotaryEmbedding with caches [B,S,h]"""
     op = tensor("OnnxRope", x, expanded(x, c), expanded(x, d), p, w, _heads(n, w))
-    when = [eq(dim(x, -3), num(n)), supported("OnnxRope", x), size_known(dim(x, -4))]
+    when = [eq(dim(x, -3), num(n)), supported(op.head, x), size_known(dim(x, -4))]
     return Sides(rows(x, c, d, p, 0, w), op, when=when)
 
 
@@ -230,5 +230,5 @@ def onnx_rope3_rows(x: Tensor, c: Tensor, d: Tensor, p: Int, w: Int, n: Int, e: 
     """rope of [B,S,N,H] with rows [B or 1,S,h] = ONNX RotaryEmbedding on [B,S,N*H] with caches [B,S,h]"""
     flat = reshape(x, ints(0, 0, n * e))
     op = tensor("OnnxRope", flat, expanded(x, c), expanded(x, d), p, w, n)
-    when = [eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)), supported("OnnxRope", x), size_known(dim(x, -4))]
+    when = [eq(dim(x, -2), num(n)), eq(dim(x, -1), num(e)), supported(op.head, x), size_known(dim(x, -4))]
     return Sides(rows(x, c, d, p, 1, w), reshape(op, ints(0, 0, n, e)), when=when)
