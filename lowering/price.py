@@ -27,7 +27,7 @@ from .spell import Read
 RAISE = 5_000_000
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
-_OPAQUE = names("opaque")
+_LISTS, _OPAQUE = names("list"), names("opaque")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Pricer:
         for r in frozen.rows:
             if r.op == "Out":
                 self._outs.setdefault(r.children[0], {})[r.attrs[0]] = r.cls
-        self._cells = {r.cls: r.children for r in frozen.rows if r.op in ("Cons", "Nil")}
+        self._cells = {r.cls: r.children for r in frozen.rows if r.op in _LISTS}
         self._absent = {r.cls for r in frozen.rows if r.op == "Absent"}
         self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
         self.const = self._constants()

@@ -51,8 +51,7 @@ HEADER = f"""
 """
 
 
-#: Terms that laws of facts make of nothing but facts.
-MADE_BY_FACTS = ("Add", "DimT", "Int0", "Ints", "Shape")
+_HEAD = re.compile(r"\((?:sym-)?([A-Z]\w*)")
 
 
 def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) -> str:
@@ -307,3 +306,6 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     ],
     "range": [("", "(set (rank o) 1)")],
 }
+
+#: Terms that laws of facts make of nothing but facts.
+MADE_BY_FACTS = frozenset(head for _, _, action in _general() for head in _HEAD.findall(action) if head in OPS)

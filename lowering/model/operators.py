@@ -9,38 +9,38 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from ...egraph.terms import OPS
+from ...egraph.terms import OPS, names
 
 _FORMS = tuple((op, form) for op in OPS.values() for form in op.forms)
 
 # What an input reaches as an additive mask.
 SOFTMAX = frozenset({"Softmax", "LogSoftmax", "Exp"} | {form.kind for op, form in _FORMS if op.attends})
 
-_GATHERS = (
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "ScatterElements",
-    "ScatterND",
-    "com.microsoft::GatherBlockQuantized",
-)
+_GATHERS = "Gather GatherElements GatherND ScatterElements ScatterND com.microsoft::GatherBlockQuantized".split()
 _TABLES: Mapping[str, Mapping[int, int]] = MappingProxyType(
     {op: {1: 0} for op in _GATHERS}
     | {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4, 8: 3}}
     | {form.name: form.indexes for _, form in _FORMS if form.indexes}
 )
 
-_NORMS = {form.kind: tuple(map(form.inputs.index, op.weights)) for op, form in _FORMS if op.weights}
 # Operands that hold weights. Exponents, bounds and the like stay: Pow(x, 2.0000002) is NaN for x < 0.
 WEIGHTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
-        **dict.fromkeys(("MatMul", "Add", "Mul"), (0, 1)),
         "Conv": (1, 2),
-        **dict.fromkeys(("Gather", "Transpose", "Cast", "Unsqueeze", "Reshape"), (0,)),
         "Gemm": (0, 1, 2),
-        **_NORMS,
+        **{form.kind: tuple(map(form.inputs.index, op.weights)) for op, form in _FORMS if op.weights},
     }
 )
+
+# Operators that line up the axes of a constant operand with the last ones of the first.
+_BROADCASTS = frozenset(f.kind for op, f in _FORMS if op.shape == "broadcast" or (op.role == "fused" and op.weights))
+# Operands whose elements an operator passes on as they are; of Concat, all.
+MOVED: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    dict.fromkeys(("Cast", "Identity", "Flatten", "Tile"), (0,))
+    | {form.kind: tuple(map(form.inputs.index, op.moves)) for op, form in _FORMS if op.moves}
+)
+# Operators that ask something of their operands.
+ASKING = names("operator") & {op.name for op in OPS.values() if op.boolean or op.dtype == "bool"} | {"Xor"}
 
 # Operators that norm operands themselves: operand -> its norm's weight, and the attribute with its number of heads.
 NORMED: Mapping[str, Mapping[int, tuple[int, str]]] = MappingProxyType(
@@ -89,4 +89,4 @@ def tables(node: ir.Node) -> Mapping[int, int]:
 
 def scales_trailing_axes(op: str) -> bool:
     """Whether a constant operand's axes line up with the last axes of the first operand."""
-    return op in ("Add", "Sub", "Mul", "Div") or op.removeprefix("Skip") in _NORMS
+    return op.removeprefix("Skip") in _BROADCASTS

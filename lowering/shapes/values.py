@@ -239,23 +239,20 @@ def arithmetic(node: Node) -> Outputs:
     return elementwise(node, dtype, compute.get(kind), selects=kind in ("Max", "Min"))
 
 
-def comparison(node: Node) -> Outputs:
-    dims = node.dims
+def comparison(test: Callable[[Dims, Dim, Dim], Dim | None]) -> Function:
+    return lambda node: elementwise(node, ir.DataType.BOOL, lambda a, b: test(node.dims, a, b))
 
-    def at_least(a: Dim, b: Dim) -> Dim | None:
-        return 1 if dims.at_least(a, b) else 0 if dims.at_least(b, dims.add(a, 1)) else None
 
-    def above(a: Dim, b: Dim) -> Dim | None:
-        return at_least(a, dims.add(b, 1))
+def equal(dims: Dims, a: Dim, b: Dim) -> Dim | None:
+    return 1 if a == b else 0 if dims.differ(a, b) else None
 
-    compute: dict[str, Callable[[Dim, Dim], Dim | None]] = {
-        "Equal": lambda a, b: 1 if a == b else 0 if dims.differ(a, b) else None,
-        "Greater": above,
-        "GreaterOrEqual": at_least,
-        "Less": lambda a, b: above(b, a),
-        "LessOrEqual": lambda a, b: at_least(b, a),
-    }
-    return elementwise(node, ir.DataType.BOOL, compute[node.node.op_type])
+
+def at_least(dims: Dims, a: Dim, b: Dim) -> Dim | None:
+    return 1 if dims.at_least(a, b) else 0 if dims.at_least(b, dims.add(a, 1)) else None
+
+
+def above(dims: Dims, a: Dim, b: Dim) -> Dim | None:
+    return at_least(dims, a, dims.add(b, 1))
 
 
 def logic(node: Node) -> Outputs:
@@ -304,11 +301,14 @@ def clip(node: Node) -> Outputs:
 
 
 def negation(node: Node) -> Outputs:
-    compute: dict[str, Callable[[Dim], Dim | None]] = {
-        "Neg": lambda a: node.dims.sub(0, a),
-        "Abs": lambda a: abs(a) if isinstance(a, int) else a if node.dims.nonnegative(a) else None,
-    }
-    return elementwise(node, node[0].dtype, compute[node.node.op_type])
+    return elementwise(node, node[0].dtype, lambda a: node.dims.sub(0, a))
+
+
+def absolute(node: Node) -> Outputs:
+    def size(a: Dim) -> Dim | None:
+        return abs(a) if isinstance(a, int) else a if node.dims.nonnegative(a) else None
+
+    return elementwise(node, node[0].dtype, size)
 
 
 def rounding(node: Node) -> Outputs:
@@ -470,9 +470,14 @@ TABLE: Mapping[str, Function] = MappingProxyType(
             "Add Sub Mul Div Mod Max Min Sum Mean Pow BitwiseAnd BitwiseOr BitwiseXor BitShift".split(),
             arithmetic,
         ),
-        **dict.fromkeys("Equal Greater GreaterOrEqual Less LessOrEqual".split(), comparison),
+        "Equal": comparison(equal),
+        "Greater": comparison(above),
+        "GreaterOrEqual": comparison(at_least),
+        "Less": comparison(lambda dims, a, b: above(dims, b, a)),
+        "LessOrEqual": comparison(lambda dims, a, b: at_least(dims, b, a)),
         **dict.fromkeys("And Or Xor Not".split(), logic),
-        **dict.fromkeys("Neg Abs".split(), negation),
+        "Neg": negation,
+        "Abs": absolute,
         **dict.fromkeys("Cast CastLike".split(), cast),
         **dict.fromkeys(
             [f"Reduce{kind}" for kind in "Sum Prod Max Min Mean L1 L2 LogSum LogSumExp SumSquare".split()],

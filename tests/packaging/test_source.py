@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from onnx_egraph.egraph.terms import OPS
+
 # Fused operators are named where they are declared and where a runtime's kernels and prices are. One that is no term
 # stands in operators.py, by which inputs are generated; no fusion comes of it.
 UNDECLARED = {"lowering/model/operators.py": ["EmbedLayerNormalization"]}
@@ -174,6 +176,46 @@ def test_each_fused_operator_is_named_in_three_files_at_most(sources: Any) -> No
             files.setdefault(name, []).append(source.name)
     assert {"RotaryEmbedding", "Gelu"} <= files.keys()
     assert {name: where for name, where in files.items() if len(where) > 3} == {}
+
+
+def term_sets(source: Any) -> list[str]:
+    """Collections of nothing but names of terms that stand in the code: what they have in common is not declared."""
+    found = []
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Set(elts=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(keys=parts):
+                words = [p.value if isinstance(p, ast.Constant) else None for p in parts]
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split")):
+                words = text.split()
+            case _:
+                continue
+        if len(words) > 1 and all(isinstance(word, str) and word in OPS for word in words):
+            found.append(f"{source.name}:{node.lineno}: {' '.join(map(str, words))}")
+    return found
+
+
+def test_no_set_of_terms_stands_outside_their_declarations(sources: Any) -> None:
+    outside = (s for s in sources if not s.name.startswith(("egraph/terms/", "egraph/targets/")))
+    assert [found for source in outside for found in term_sets(source)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'LAST = {"Concat", "Softmax"}',
+        'if op in ("Cons", "Nil"): pass',
+        'SIGNS = {"Add": " + ", "Sub": " - "}',
+        'EXACT = frozenset("Neg Abs".split())',
+        'f(["Op1", "OpN"])',
+    ],
+)
+def test_the_set_check_sees_one(text: str, parse: Any) -> None:
+    assert len(term_sets(parse("lowering/x.py", text))) == 1
+
+
+@pytest.mark.parametrize("text", ['X = {"Concat"}', '{"Add", "Xor"}', 'words = "Add Xor".split()', 'f("Add", "Sub")'])
+def test_the_set_check_lets_others_pass(text: str, parse: Any) -> None:
+    assert term_sets(parse("lowering/x.py", text)) == []
 
 
 @pytest.mark.parametrize(
