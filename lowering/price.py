@@ -13,7 +13,7 @@ from ..egraph.budget import Budget
 from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extraction.extract import ENode
-from ..egraph.targets import ABSENT, CostModel, Tensor, Work
+from ..egraph.targets import ABSENT, CostModel, TensorType, Work
 from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
 from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
@@ -70,7 +70,7 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
 
 
 #: A tensor at each of the points.
-_Seen = tuple[Tensor, ...]
+_Seen = tuple[TensorType, ...]
 
 
 class Pricer:
@@ -301,7 +301,7 @@ class Pricer:
 
     def _seen(self, dtype: int, dims: Sequence[int | str | None] | None, const: bool) -> _Seen:
         name = NAMES.get(dtype, "float32")
-        return tuple(Tensor(name, self._shape(dims, k), const) for k in range(len(self.points)))
+        return tuple(TensorType(name, self._shape(dims, k), const) for k in range(len(self.points)))
 
     def _shape(self, dims: Sequence[int | str | None] | None, k: int) -> tuple[int, ...] | None:
         return None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))

@@ -161,7 +161,7 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     return size
 
 
-class Inputs:
+class ModelInputs:
     """The inputs of a model with their roles, and the sizes its dims may take.
 
     Beside a cache, a mask covers cache and new tokens together. Each of the three lengths may be a symbol, a part

@@ -267,6 +267,15 @@ def test_the_text_check_lets_printing_pass(parse: Any) -> None:
     assert read_back(parse("egraph/x.py", text)) == []
 
 
+def test_no_two_classes_share_a_name(sources: Any) -> None:
+    files: dict[str, list[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name, []).append(source.name)
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
+
+
 def test_no_mutable_module_state(sources: Any) -> None:
     assert global_state(sources) == []
 
