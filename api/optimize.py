@@ -25,7 +25,7 @@ from .egraph.explanation.conflict import saturate
 from .egraph.extraction.extract import extract
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
-from .egraph.terms import CLASSES, SILENT
+from .egraph.terms import CLASSES, OPAQUE, SILENT
 from .fusions import enter
 from .lowering.declared import by_kind
 from .lowering.explain import Explainer
@@ -357,7 +357,7 @@ class _Run:
             return False
         self._costs[graph] = printed.cost - (RAISE if wanted > opset else 0)
         with self.timed("write"):
-            kept = [reading.payloads.nodes[r.attrs[0]] for r in choice.values() if r.op in ("Op1", "OpN")]
+            kept = [reading.payloads.nodes[r.attrs[0]] for r in choice.values() if r.op in OPAQUE]
             self._beyond |= pricer.beyond(choice) or any(can_raise(reading, kept, opset) for opset in refused)
             written = writer.write()
             if wanted > opset:

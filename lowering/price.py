@@ -14,7 +14,7 @@ from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extraction.extract import ENode
 from ..egraph.targets import ABSENT, CostModel, TensorType, Work
-from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
+from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, SILENT, Op, names
 from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
 from .folding import Folding
@@ -27,7 +27,7 @@ from .spell import Read
 RAISE = 5_000_000
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
-_LISTS, _OPAQUE = names("list"), names("opaque")
+_LISTS = names("list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Pricer:
 
     def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
         """What a cost model is told of a row: operator and attributes."""
-        if r.op in _OPAQUE:
+        if r.op in OPAQUE:
             node = self.reading.payloads.nodes[r.attrs[0]]
             return full_name(node), _attributes(node)
         op = self.ops[r.op]
@@ -332,7 +332,7 @@ class Pricer:
         for r in self.frozen.rows:
             if r.op in _CONSTANT:
                 todo.append(r)
-            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in _OPAQUE and not r.children):
+            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in OPAQUE and not r.children):
                 for c in set(r.children):
                     users.setdefault(c, []).append(r)
         while todo:
@@ -347,7 +347,7 @@ class Pricer:
         return all(c in self.const for c in r.children) and self._deterministic(r)
 
     def _deterministic(self, r: Row) -> bool:
-        return r.op not in _OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
+        return r.op not in OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
 
     def _loaded(self, value: ir.Value | None) -> bool:
         """Whether a value of the graph, as it is computed there, is known at load."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from types import MappingProxyType
 from typing import Protocol
 
 from ..errors import CostError, TargetError
@@ -97,15 +96,8 @@ class Kernel(Protocol):
 
 _LATEST = 2**31 - 1
 
-_ORT_TYPES: Mapping[str, str] = MappingProxyType(
-    {name: name for name in DTYPES if name not in ("float32", "float64")} | {"float": "float32", "double": "float64"}
-)
-_BUILT_IN = MappingProxyType(
-    {
-        cpu.NAME: cpu,
-        cuda.NAME: cuda,
-    }
-)
+_ORT_TYPES: Mapping[str, str] = {name: name for name in DTYPES} | {"float": "float32", "double": "float64"}
+_BUILT_IN = {runtime.NAME: runtime for runtime in (cpu, cuda)}
 
 
 def from_kernels(

@@ -5,7 +5,6 @@ what their terms declare, of others what stands here. Nothing here leads to a fu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -17,41 +16,36 @@ _FORMS = tuple((op, form) for op in OPS.values() for form in op.forms)
 SOFTMAX = frozenset({"Softmax", "LogSoftmax", "Exp"} | {form.kind for op, form in _FORMS if op.attends})
 
 _GATHERS = "Gather GatherElements GatherND ScatterElements ScatterND com.microsoft::GatherBlockQuantized".split()
-_TABLES: Mapping[str, Mapping[int, int]] = MappingProxyType(
+_TABLES: Mapping[str, Mapping[int, int]] = (
     {op: {1: 0} for op in _GATHERS}
     | {"com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4, 8: 3}}
     | {form.name: form.indexes for _, form in _FORMS if form.indexes}
 )
 
 # Operands that hold weights. Exponents, bounds and the like stay: Pow(x, 2.0000002) is NaN for x < 0.
-WEIGHTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        "Conv": (1, 2),
-        "Gemm": (0, 1, 2),
-        **{form.kind: tuple(map(form.inputs.index, op.weights)) for op, form in _FORMS if op.weights},
-    }
-)
+WEIGHTS: Mapping[str, tuple[int, ...]] = {
+    "Conv": (1, 2),
+    "Gemm": (0, 1, 2),
+    **{form.kind: tuple(map(form.inputs.index, op.weights)) for op, form in _FORMS if op.weights},
+}
 
 # Operators that line up the axes of a constant operand with the last ones of the first.
 _BROADCASTS = frozenset(f.kind for op, f in _FORMS if op.shape == "broadcast" or (op.role == "fused" and op.weights))
 # Operands whose elements an operator passes on as they are; of Concat, all.
-MOVED: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    dict.fromkeys(("Cast", "Identity", "Flatten", "Tile"), (0,))
-    | {form.kind: tuple(map(form.inputs.index, op.moves)) for op, form in _FORMS if op.moves}
-)
+MOVED: Mapping[str, tuple[int, ...]] = dict.fromkeys(("Cast", "Identity", "Flatten", "Tile"), (0,)) | {
+    form.kind: tuple(map(form.inputs.index, op.moves)) for op, form in _FORMS if op.moves
+}
 # Operators that ask something of their operands.
 ASKING = names("operator") & {op.name for op in OPS.values() if op.boolean or op.dtype == "bool"} | {"Xor"}
 
 # Operators that norm operands themselves: operand -> its norm's weight, and the attribute with its number of heads.
-NORMED: Mapping[str, Mapping[int, tuple[int, str]]] = MappingProxyType(
-    {
-        form.name: {
-            form.inputs.index(name): (form.inputs.index(weight), heads) for name, (weight, heads) in op.norms.items()
-        }
-        for op, form in _FORMS
-        if op.norms
+NORMED: Mapping[str, Mapping[int, tuple[int, str]]] = {
+    form.name: {
+        form.inputs.index(name): (form.inputs.index(weight), heads) for name, (weight, heads) in op.norms.items()
     }
-)
+    for op, form in _FORMS
+    if op.norms
+}
 INNER_NORM = OPS["RMSNorm"].forms[0].kind
 
 # Operators with one output that has dtype and shape of the first operand.

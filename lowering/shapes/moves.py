@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -320,23 +319,21 @@ def einsum(node: Operation) -> Outputs:
     return [Known(node[0].dtype, tuple(size for letter in out if (size := sizes[letter]) is not None))]
 
 
-TABLE: Mapping[str, Function] = MappingProxyType(
-    {
-        **dict.fromkeys(SAME, same),
-        "IsNaN": truth,
-        "IsInf": truth,
-        "Identity": identity,
-        "Einsum": einsum,
-        "MatMul": matmul,
-        "Transpose": transpose,
-        "Expand": expand,
-        "Reshape": reshape,
-        "Flatten": flatten,
-        "Squeeze": squeeze,
-        "Unsqueeze": unsqueeze,
-        "Concat": concat,
-        "Gather": gather,
-        "Slice": slices,
-        "Split": split,
-    }
-)
+TABLE: Mapping[str, Function] = {
+    **dict.fromkeys(SAME, same),
+    "IsNaN": truth,
+    "IsInf": truth,
+    "Identity": identity,
+    "Einsum": einsum,
+    "MatMul": matmul,
+    "Transpose": transpose,
+    "Expand": expand,
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Concat": concat,
+    "Gather": gather,
+    "Slice": slices,
+    "Split": split,
+}

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -27,15 +26,18 @@ Contents: TypeAlias = npt.NDArray[np.object_]
 MAX_ELEMENTS = 64
 # A slice bound this large means "to the end": no axis is that long.
 FAR = 2**31 - 1
-INTEGERS = frozenset(ir.DataType[f"{sign}INT{bits}"] for sign in ("", "U") for bits in (8, 16, 32, 64))
+INTEGERS = frozenset(kind for kind in ir.DataType if kind.is_integer() and kind.bitwidth >= 8)
 DISCRETE = INTEGERS | {ir.DataType.BOOL}
 # Exporters pass sizes through float32 and float64; whole numbers up to this one are exact in both.
 WHOLE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})
 MAX_WHOLE = 2**24
 # A size that a number or other sizes are multiplied with; by itself one is exact in each of these types.
-LARGE: Mapping[ir.DataType, int] = MappingProxyType(
-    {ir.DataType.INT64: 2**15, ir.DataType.INT32: 2**20, ir.DataType.FLOAT: 2**16, ir.DataType.DOUBLE: 2**16}
-)
+LARGE: Mapping[ir.DataType, int] = {
+    ir.DataType.INT64: 2**15,
+    ir.DataType.INT32: 2**20,
+    ir.DataType.FLOAT: 2**16,
+    ir.DataType.DOUBLE: 2**16,
+}
 
 
 @dataclass(slots=True)
@@ -464,32 +466,30 @@ def arange(node: Operation) -> Outputs:
     return [Known(dtype, (length,), pack(elements, (length,)) if exact else None)]
 
 
-TABLE: Mapping[str, Function] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            "Add Sub Mul Div Mod Max Min Sum Mean Pow BitwiseAnd BitwiseOr BitwiseXor BitShift".split(),
-            arithmetic,
-        ),
-        "Equal": comparison(equal),
-        "Greater": comparison(above),
-        "GreaterOrEqual": comparison(at_least),
-        "Less": comparison(lambda dims, a, b: above(dims, b, a)),
-        "LessOrEqual": comparison(lambda dims, a, b: at_least(dims, b, a)),
-        **dict.fromkeys("And Or Xor Not".split(), logic),
-        "Neg": negation,
-        "Abs": absolute,
-        **dict.fromkeys("Cast CastLike".split(), cast),
-        **dict.fromkeys(
-            [f"Reduce{kind}" for kind in "Sum Prod Max Min Mean L1 L2 LogSum LogSumExp SumSquare".split()],
-            reduction,
-        ),
-        **dict.fromkeys("Floor Ceil Round".split(), rounding),
-        "Clip": clip,
-        "Where": where,
-        "Constant": constant,
-        "Shape": shape,
-        "Size": size,
-        "ConstantOfShape": constant_of_shape,
-        "Range": arange,
-    }
-)
+TABLE: Mapping[str, Function] = {
+    **dict.fromkeys(
+        "Add Sub Mul Div Mod Max Min Sum Mean Pow BitwiseAnd BitwiseOr BitwiseXor BitShift".split(),
+        arithmetic,
+    ),
+    "Equal": comparison(equal),
+    "Greater": comparison(above),
+    "GreaterOrEqual": comparison(at_least),
+    "Less": comparison(lambda dims, a, b: above(dims, b, a)),
+    "LessOrEqual": comparison(lambda dims, a, b: at_least(dims, b, a)),
+    **dict.fromkeys("And Or Xor Not".split(), logic),
+    "Neg": negation,
+    "Abs": absolute,
+    **dict.fromkeys("Cast CastLike".split(), cast),
+    **dict.fromkeys(
+        [f"Reduce{kind}" for kind in "Sum Prod Max Min Mean L1 L2 LogSum LogSumExp SumSquare".split()],
+        reduction,
+    ),
+    **dict.fromkeys("Floor Ceil Round".split(), rounding),
+    "Clip": clip,
+    "Where": where,
+    "Constant": constant,
+    "Shape": shape,
+    "Size": size,
+    "ConstantOfShape": constant_of_shape,
+    "Range": arange,
+}
