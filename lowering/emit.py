@@ -27,11 +27,8 @@ class Printer(Protocol):
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
         domain: str = "", outputs: int = 1,
     ) -> Any: ...  # fmt: skip
-
     def ints(self, values: Sequence[int]) -> ir.Value: ...
-
     def scalar(self, value: float | int, dtype: int) -> ir.Value: ...
-
     def rank(self, value: ir.Value) -> int: ...
 
 

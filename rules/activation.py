@@ -70,13 +70,20 @@ def gate_halves(x: Tensor, c: Tensor, t: Int, tanh: int) -> Sides:
     return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), t)])
 
 
+def _others(sample: dict[str, str], *constants: str) -> list[dict[str, str]]:
+    """Another constant c, the last one so in float16 as well, another one, and either with more axes than x."""
+    found = [dict(sample, c=c) for c in (*constants, sample["c"] + ":1 1 1")]
+    return [*found, _halved(dict(sample, c=constants[-1])), *(dict(sample, o=o) for o in ("=2", "=1:1 1 1"))]
+
+
+_OVER, _TIMES, _TANH = (dict(x="b h", c=c, o="=1") for c in (
+    "=1.4142135623730951", "=0.7071067811865476", "=0.7978845608028654",
+))  # fmt: skip
+
+
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
-    holds=[dict(x="b h", c="=1.4142135623730951", o="=1"), _halved(dict(x="b h", c="=1.4142135623730951", o="=1"))],
-    refuse=[dict(x="b h", c="=1.4146", o="=1"),
-            dict(x="b h", c="=1.5", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=2"),
-            dict(x="b h", c="=1.4144", o="=1"), _halved(dict(x="b h", c="=1.5", o="=1")),
-            dict(x="b h", c="=1.4142135623730951:1 1 1", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_OVER, _halved(_OVER)],
+    refuse=_others(_OVER, "=1.4146", "=1.4144", "=1.5"),
 )  # fmt: skip
 def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + erf(x / sqrt(2)) = erf_plus(x)"""
@@ -84,12 +91,8 @@ def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
-    holds=[dict(x="b h", c="=0.7071067811865476", o="=1"), _halved(dict(x="b h", c="=0.7071067811865476", o="=1"))],
-    refuse=[dict(x="b h", c="=0.7073", o="=1"),
-            dict(x="b h", c="=0.75", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=2"),
-            dict(x="b h", c="=0.7072", o="=1"), _halved(dict(x="b h", c="=0.75", o="=1")),
-            dict(x="b h", c="=0.7071067811865476:1 1 1", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TIMES, _halved(_TIMES)],
+    refuse=_others(_TIMES, "=0.7073", "=0.7072", "=0.75"),
 )  # fmt: skip
 def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
@@ -159,13 +162,9 @@ def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, ha
     return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
 
 
-_TANH = dict(x="b h", c="=0.7978845608028654", o="=1")
-
-
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TANH, _halved(_TANH)],
-    refuse=[dict(_TANH, c="=0.7981"), dict(_TANH, c="=0.798"), dict(_TANH, c="=0.7"), _halved(dict(_TANH, c="=0.7")),
-            dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+    refuse=_others(_TANH, "=0.7981", "=0.798", "=0.7"),
 )  # fmt: skip
 def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
