@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ..egraph.budget import Budget
 from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.errors import CostError, ModelError
-from ..egraph.extraction.extract import ENode
+from ..egraph.extraction.problem import ENode
 from ..egraph.targets import ABSENT, CostModel, TensorType, Work
 from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, SILENT, Op, names
 from ..egraph.terms.dtypes import INT64, NAMES

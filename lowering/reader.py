@@ -485,6 +485,3 @@ def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
     for v in graph.outputs:
         if v not in inner:
             found[v] = None
-
-
-__all__ = ["CALL", "Payloads", "Reading", "read"]

@@ -63,11 +63,11 @@ def tanh_plus(x: Tensor) -> Tensor:
 
 
 @rule(stage="marker", expand=dict(tanh=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.3")])
-def gate_halves(x: Tensor, c: Tensor, t: Int, tanh: int) -> Sides:
+def gate_halves(x: Tensor, c: Tensor, to: Int, tanh: int) -> Sides:
     """erf(x) * 0.5 + 0.5 = (erf(x) + 1) * 0.5; the same for tanh"""
     f = tensor("Tanh" if tanh else "Erf", x)
-    one = call("FConst", real(1.0), t)
-    return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), t)])
+    one = call("FConst", real(1.0), to)
+    return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), to)])
 
 
 def _others(sample: dict[str, str], *constants: str) -> list[dict[str, str]]:

@@ -16,8 +16,6 @@ Lengths are taken to be 1 at least. Causality is i >= j, a window i - j < W, a p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..terms import OPS
 from ..terms.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64
 
@@ -56,11 +54,10 @@ def _numbers() -> list[Law]:
     ]
 
 
-def _moving() -> Iterator[tuple[str, str]]:
+def _moving() -> list[tuple[str, str]]:
     """Terms of which holds what holds of all elements of x."""
-    for op in OPS.values():
-        if op.layout or op.carries:
-            yield op.name, f"({' '.join([op.name, *(name for name, _ in op.operands)])})"
+    carrying = [op for op in OPS.values() if op.layout or op.carries]
+    return [(op.name, f"({' '.join([op.name, *(name for name, _ in op.operands)])})") for op in carrying]
 
 
 def _truth() -> list[Law]:

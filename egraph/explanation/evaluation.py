@@ -217,6 +217,3 @@ def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:
     alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=True))
     bound = tolerance * 8 * eps(str(a.dtype)) * max(a.shape, default=1) ** 0.5 * scale
     return (apart / scale if scale else apart), alike and apart <= bound
-
-
-__all__ = ["Evaluation", "NumberSource"]

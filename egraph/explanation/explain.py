@@ -438,6 +438,3 @@ def _matched(frozen: Frozen, notation: Notation, rule: Rule, number: int) -> tup
         made = min((p for p in right if p[1] is not row), key=lambda p: p[0], default=None)
         found.append((size, notation.row(row), notation.row(made[1]) if made else notation.text(cls)))
     return min(found)[1:] if found else ("", "")
-
-
-__all__ = ["ConeGraph", "Derivation", "Step", "cone_graph", "derive"]

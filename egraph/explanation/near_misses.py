@@ -246,6 +246,3 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
         for cls, marker in stops
         if (cls, marker) not in further
     ]
-
-
-__all__ = ["FUSING", "DeadEnd", "Miss", "describe", "near_misses", "stopped"]

@@ -321,6 +321,3 @@ class Regions:
 def _heads(rule: Rule) -> list[tuple[frozenset[str], frozenset[str]]]:
     """Terms each reading of a rule takes and terms it makes; leaves and lists aside."""
     return [(takes - _LEAVES, makes - _LEAVES - takes - _PARTS) for takes, makes in rule.takes_and_makes]
-
-
-__all__ = ["CONE_LIMIT", "Cone", "Region", "Regions"]

@@ -307,10 +307,8 @@ def negation(node: Operation) -> Outputs:
 
 
 def absolute(node: Operation) -> Outputs:
-    def size(a: Dim) -> Dim | None:
-        return abs(a) if isinstance(a, int) else a if node.dims.nonnegative(a) else None
-
-    return elementwise(node, node[0].dtype, size)
+    sure = node.dims.nonnegative
+    return elementwise(node, node[0].dtype, lambda a: abs(a) if isinstance(a, int) else a if sure(a) else None)
 
 
 def rounding(node: Operation) -> Outputs:

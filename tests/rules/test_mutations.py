@@ -21,15 +21,15 @@ _TYPED = "operands of one operator have one element type: said for terms whose t
 #: Guards, as patterns over ids, that follow from the rest wherever the left side is well-formed; and why.
 REDUNDANT: dict[str, str] = {
     "transpose-transpose-without vec-length(?) = n": "either of the two lengths tells the rank of x",
-    "reshape-nothing-without dim(Reshape(x, t), -?) = *": _COUNT,
-    "reshape-squeeze-without dim(Reshape(Squeeze(x, a), t), -?) = *": _COUNT,
+    "reshape-nothing-without dim(Reshape(x, shape), -?) = *": _COUNT,
+    "reshape-squeeze-without dim(Reshape(Squeeze(x, axis), shape), -?) = *": _COUNT,
     "wide-repeat-without rank(x) = n": "the ranks of both reshaped values tell it",
     "wide-repeat-without rank(Expand(*": _COUNT,
     "wide-repeat-without dim(Expand(*), -2) = *": _COUNT,
     "wide-stack-without (dim (Reshape *": _COUNT,
     "wide-stack-without dim(x, -1) = *": _COUNT,
     "slice-of-*-without dim(x, -1) = *": _COUNT,
-    "slice-of-*-without dim(Reshape(x, t), -?) = dim(x, *": _COUNT,
+    "slice-of-*-without dim(Reshape(x, shape), -?) = dim(x, *": _COUNT,
     "reshape-stacked-rows-without dim(*": _COUNT,
     "wide-mul-without dim(x, -1) = dim(y, -1)": "two even last axes broadcast only if they are equal",
     "wide-squeeze-without axis != -1": "the last axis has an even size, so it cannot be squeezed",
@@ -39,7 +39,7 @@ REDUNDANT: dict[str, str] = {
     "rms-norm*-without dtype(w) = *": _TYPED,
     "sdpa-sink-grouped-without dim(k, -3) = *": "weights of one number of heads meet both",
     "sdpa-sink-grouped-without rank(v) = *": "repeated heads have four axes",
-    "sdpa-sink*-without rank(m) <= *": "an absent mask, which it keeps out, is the other reading's",
+    "sdpa-sink*-without rank(mask) <= *": "an absent mask, which it keeps out, is the other reading's",
     "layer-norm-without dtype(b) = dtype(x)": _TYPED,
 }
 #: Changes, as patterns over ids, that leave the law true; and why.
