@@ -51,9 +51,6 @@ HEADER = f"""
 """
 
 
-_HEAD = re.compile(r"\((?:sym-)?([A-Z]\w*)")
-
-
 def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) -> str:
     """The program every e-graph starts with; `extra` are terms declared by the caller's rules.
 
@@ -308,4 +305,4 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
 }
 
 #: Terms that laws of facts make of nothing but facts.
-MADE_BY_FACTS = frozenset(head for _, _, action in _general() for head in _HEAD.findall(action) if head in OPS)
+MADE_BY_FACTS = OPS.keys() & {head for _, _, action in _general() for head in symbols(parse(action))}
