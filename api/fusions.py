@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from .egraph.terms import FUSED, OPS
 from .lowering.explain import Explainer
+from .lowering.model.operators import full_name
 from .lowering.writer import Written
 from .report import Fused, Report
 
@@ -31,7 +32,6 @@ def enter(report: Report, explainer: Explainer, written: Written, declared: Coll
             explainer.values.setdefault(c, n.outputs[0].name or "")
             explainer.nodes[n.name or ""] = c
             graph = explainer.reading.graph.name or ""
-            spelled = f"{n.domain}::{n.op_type}" if n.domain else n.op_type
             title = OPS[r.op].title if r.op in FUSED else n.op_type
-            report.fused.append(Fused(n.name or "", title, graph, by, spelled))
+            report.fused.append(Fused(n.name or "", title, graph, by, full_name(n)))
     report.assumptions = sorted(assumed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,11 @@ from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
 from .model.domains import plain
 
 Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
-_ATTRIBUTES: Mapping[str, ir.AttributeType] = MappingProxyType(
-    {INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS}
-)
+_ATTRIBUTES: Mapping[str, ir.AttributeType] = {
+    INT: ir.AttributeType.INT,
+    FLOAT: ir.AttributeType.FLOAT,
+    INTS: ir.AttributeType.INTS,
+}
 
 
 def kind_of(domain: str, op: str) -> Kind:

@@ -1,21 +1,18 @@
 """How a term is printed as ONNX: as its declaration says, but for the few that no form describes.
 
-A printer of such a term gets the `Printer`, the operands as values (lists for lists) and the attributes in operand
-order, and returns the value of the one node it made: what takes several nodes is several terms, so that each has its
-price.
+A term is one node at most: what takes several nodes is several terms, so that each has its price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
-from ..egraph.terms import CLASSES, INT, INTS, LIST, NODE, Op
-from ..egraph.terms.dtypes import NAMES
+from ..egraph.terms import CLASSES, INT, INTS, LIST, NODE, NUMBERS, Op
+from ..egraph.terms.dtypes import INT64, NAMES
 
 #: The opset whose Shape gives some of the sizes; before, it gives all.
 PART_OF_SHAPE = 15
@@ -30,18 +27,17 @@ class Printer(Protocol):
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
         domain: str = "", outputs: int = 1,
     ) -> Any: ...  # fmt: skip
-
     def ints(self, values: Sequence[int]) -> ir.Value: ...
-
     def scalar(self, value: float | int, dtype: int) -> ir.Value: ...
-
     def rank(self, value: ir.Value) -> int: ...
 
 
 def emit(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any]) -> Any:
     """The value of a term, or the values of a node: `ins` are its operands that are classes, `attrs` the others."""
-    special = _SPECIAL.get(op.name)
-    return _written(op, printer, ins, attrs) if special is None else special(printer, list(ins), tuple(attrs))
+    if op.name in NUMBERS:
+        value, dtype = (*attrs, INT64)[:2]
+        return printer.ints(value) if INTS in op.sorts else printer.scalar(value, dtype)
+    return _shape(printer, *ins, *attrs) if op.name == "Shape" else _written(op, printer, ins, attrs)
 
 
 def _written(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any]) -> Any:
@@ -71,19 +67,10 @@ def _written(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any])
     return printer.node(form.kind, inputs, attributes, domain=form.domain, outputs=count)
 
 
-def _shape(p: Printer, ins: list[Any], attrs: tuple[Any, ...]) -> Any:
-    first, last = attrs
-    if last == 0 and first == -p.rank(ins[0]):
-        return p.node("Shape", ins)
-    return p.node("Shape", ins, {"start": first, **({"end": last} if last else {})})
-
-
-_SPECIAL: Mapping[str, Callable[[Printer, list[Any], tuple[Any, ...]], Any]] = MappingProxyType({
-    "Shape": _shape,
-    "FConst": lambda p, ins, attrs: p.scalar(attrs[0], attrs[1]),
-    "Ints": lambda p, ins, attrs: p.ints(attrs[0]),
-    "Int0": lambda p, ins, attrs: p.scalar(attrs[0], 7),
-})  # fmt: skip
+def _shape(p: Printer, x: ir.Value, first: int, last: int) -> Any:
+    if last == 0 and first == -p.rank(x):
+        return p.node("Shape", [x])
+    return p.node("Shape", [x], {"start": first, **({"end": last} if last else {})})
 
 
 def constant(values: Any, dtype: int) -> ir.TensorProtocol:

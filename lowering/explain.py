@@ -14,7 +14,7 @@ from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.engine.rule import Rule
 from ..egraph.engine.saturate import Engine
 from ..egraph.explanation.conflict import saturate
-from ..egraph.explanation.evaluation import Array, Inputs
+from ..egraph.explanation.evaluation import Array, NumberSource
 from ..egraph.explanation.explain import Derivation, derive
 from ..egraph.explanation.near_misses import near_misses, stopped
 from ..egraph.explanation.region import Regions
@@ -206,7 +206,7 @@ class Explainer:
 
         return re.sub(r"\$\d+", name, text)
 
-    def _inputs(self) -> Inputs:
+    def _inputs(self) -> NumberSource:
         sizes: dict[str, int] = {}
 
         def size(dim: str) -> int:
@@ -225,4 +225,4 @@ class Explainer:
             # by name: an array read from a file has a type of its own, with its byte order
             return None if array.dtype.kind == "V" else array.astype(array.dtype.name, copy=False)
 
-        return Inputs(size, constant)
+        return NumberSource(size, constant)

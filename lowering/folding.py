@@ -13,19 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ..egraph.engine.frozen import Frozen, Row
-from ..egraph.terms import CLASSES, TENSOR, IllFormed, Op
+from ..egraph.terms import CLASSES, CONSTANTS, TENSOR, IllFormed, Op
 from ..egraph.terms.dtypes import CODES, INT64, NAMES
 from ..egraph.terms.meaning import apply
 from .reader import Payloads
 
 #: Bytes of the largest constant that is computed, and of those it is computed from.
 LARGEST = 1024
-#: To the bit whatever the element type.
-_EXACT = frozenset(
-    "Ints Int0 FConst Cons Nil Out Neg Abs Not Add Sub Mul Div Max And Or Equal Less LessOrEqual Greater "
-    "GreaterOrEqual Where Cast Transpose Reshape Expand Unsqueeze Squeeze Slice SliceC Gather Concat Split Shape "
-    "Range".split()
-)
 _KINDS = frozenset("biuf")
 
 
@@ -39,7 +33,7 @@ class Folding:
         users: dict[int, list[Row]] = {}
         todo: list[Row] = []
         for r in frozen.rows:
-            if r.op != "Const" and r.op not in _EXACT:
+            if r.op != "Const" and not ops[r.op].exact:
                 continue
             for c in set(r.children):
                 users.setdefault(c, []).append(r)
@@ -58,7 +52,7 @@ class Folding:
 
     def constants(self) -> dict[int, np.ndarray]:
         """The classes that are no constant yet and could be, and their elements."""
-        stored = {r.cls for r in self.frozen.rows if r.op in ("Const", "Ints", "Int0", "FConst", "Absent")}
+        stored = {r.cls for r in self.frozen.rows if r.op in CONSTANTS}
         return {c: v for c, v in self.values.items() if isinstance(v, np.ndarray) and c not in stored}
 
     def _stored(self, payload: int) -> np.ndarray | None:
@@ -71,7 +65,7 @@ class Folding:
         children, attrs, args = iter(r.children), iter(r.attrs), list[Any]()
         for sort in self.ops[r.op].sorts:
             args.append(self.values[next(children)] if sort in CLASSES else next(attrs))
-        if not _sound(r.op, args):
+        if not _sound(self.ops[r.op], args):
             return None
         try:
             value = apply(self.ops[r.op], args)
@@ -95,16 +89,16 @@ class Folding:
                 self.values[c] = np.asarray(numbers, np.int64).reshape(shape)
 
 
-def _sound(op: str, args: list[Any]) -> bool:
+def _sound(op: Op, args: list[Any]) -> bool:
     """Whether the result is one that every runtime agrees on."""
-    if op == "Range":
+    if op.name == "Range":
         start, limit, step = (np.asarray(a) for a in args)
         whole = all(a.dtype.kind == "i" and a.size == 1 for a in (start, limit, step)) and int(step) != 0
         return whole and abs(int(limit) - int(start)) <= LARGEST
-    if op == "Div":
+    if op.positive:
         x, y = args
         return x.dtype.kind == "f" or bool((y > 0).all())
-    if op == "Cast":
+    if op.name == "Cast":
         x, to = args
         target = np.dtype(NAMES[to]) if to in CODES.values() and NAMES[to] not in ("string", "bfloat16") else None
         if target is None or target.kind not in _KINDS:

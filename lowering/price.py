@@ -12,13 +12,13 @@ import onnx_ir as ir
 from ..egraph.budget import Budget
 from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.errors import CostError, ModelError
-from ..egraph.extraction.extract import ENode
-from ..egraph.targets import ABSENT, CostModel, Tensor, Work
-from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, SILENT, Op, names
+from ..egraph.extraction.problem import ENode
+from ..egraph.targets import ABSENT, CostModel, TensorType, Work
+from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, SILENT, Op, names
 from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
 from .folding import Folding
-from .model.domains import DEFAULT
+from .model.operators import full_name
 from .reader import Reading
 from .shapes.inference import Shapes
 from .spell import Read
@@ -27,7 +27,7 @@ from .spell import Read
 RAISE = 5_000_000
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
-_OPAQUE = names("opaque")
+_LISTS = names("list")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
 
 
 #: A tensor at each of the points.
-_Seen = tuple[Tensor, ...]
+_Seen = tuple[TensorType, ...]
 
 
 class Pricer:
@@ -95,7 +95,7 @@ class Pricer:
         for r in frozen.rows:
             if r.op == "Out":
                 self._outs.setdefault(r.children[0], {})[r.attrs[0]] = r.cls
-        self._cells = {r.cls: r.children for r in frozen.rows if r.op in ("Cons", "Nil")}
+        self._cells = {r.cls: r.children for r in frozen.rows if r.op in _LISTS}
         self._absent = {r.cls for r in frozen.rows if r.op == "Absent"}
         self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
         self.const = self._constants()
@@ -195,7 +195,7 @@ class Pricer:
         """The price of a row. Raises CostError for one that is no number."""
         if r.op in SILENT:
             return 0
-        name, attrs = self._title(r)
+        name, attrs = self.kind(r)
         return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), self._folds(r), attrs)
 
     def cost_of_copy(self, c: int) -> int:
@@ -207,7 +207,7 @@ class Pricer:
         captured = self.reading.captured(node)
         ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
         outs = [self._value(v) for v in node.outputs]
-        return self._total(_title(node), ins, outs, self._loads(node, captured), _attributes(node))
+        return self._total(full_name(node), ins, outs, self._loads(node, captured), _attributes(node))
 
     def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
         """The price of a node that is read as this one term."""
@@ -238,11 +238,11 @@ class Pricer:
             total += int(cost) * p.weight
         return total
 
-    def _title(self, r: Row) -> tuple[str, dict[str, Any]]:
+    def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
         """What a cost model is told of a row: operator and attributes."""
-        if r.op in _OPAQUE:
+        if r.op in OPAQUE:
             node = self.reading.payloads.nodes[r.attrs[0]]
-            return _title(node), _attributes(node)
+            return full_name(node), _attributes(node)
         op = self.ops[r.op]
         return r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
 
@@ -301,7 +301,7 @@ class Pricer:
 
     def _seen(self, dtype: int, dims: Sequence[int | str | None] | None, const: bool) -> _Seen:
         name = NAMES.get(dtype, "float32")
-        return tuple(Tensor(name, self._shape(dims, k), const) for k in range(len(self.points)))
+        return tuple(TensorType(name, self._shape(dims, k), const) for k in range(len(self.points)))
 
     def _shape(self, dims: Sequence[int | str | None] | None, k: int) -> tuple[int, ...] | None:
         return None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
@@ -332,7 +332,7 @@ class Pricer:
         for r in self.frozen.rows:
             if r.op in _CONSTANT:
                 todo.append(r)
-            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in _OPAQUE and not r.children):
+            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in OPAQUE and not r.children):
                 for c in set(r.children):
                     users.setdefault(c, []).append(r)
         while todo:
@@ -347,7 +347,7 @@ class Pricer:
         return all(c in self.const for c in r.children) and self._deterministic(r)
 
     def _deterministic(self, r: Row) -> bool:
-        return r.op not in _OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
+        return r.op not in OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
 
     def _loaded(self, value: ir.Value | None) -> bool:
         """Whether a value of the graph, as it is computed there, is known at load."""
@@ -364,10 +364,6 @@ def _cut(whole: _Seen, axis: int, size: int) -> _Seen:
     return tuple(
         t if t.shape is None else replace(t, shape=(*t.shape[:axis], size, *t.shape[axis:][1:])) for t in whole
     )
-
-
-def _title(node: ir.Node) -> str:
-    return node.op_type if node.domain == DEFAULT else f"{node.domain}::{node.op_type}"
 
 
 def _attributes(node: ir.Node) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from ..egraph.budget import Budget, Limits
 from ..egraph.engine.fact import counted, doubled
 from ..egraph.engine.term_graph import TermGraph, holds
-from ..egraph.terms import OPS, Op
+from ..egraph.terms import Op
 from ..egraph.terms.dtypes import NAMES, masking
 from .declared import arguments, by_kind
 from .model.domains import DEFAULT
@@ -37,7 +37,6 @@ _MASK = 2**16
 _TABLE = 131_072 * 128 * 4
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
-_FOLDABLE = {"Sqrt", "Reciprocal", "Neg", "Cast", "Add", "Sub", "Mul", "Div", "Pow", "Unsqueeze", "Squeeze"}
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
@@ -373,14 +372,14 @@ class _Reader:
             if spelling[1].op_type == "ConstantOfShape" and _fill(spelling[1]).all():
                 self.terms.state("all-true", term)
             array = self._filled(spelling[1])
-        elif spelling[0] in _FOLDABLE and all(
+        elif (op := self.terms.ops[spelling[0]]).folds and all(
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
         ):
             args = [self._array(a) if isinstance(a, ir.Value) else a for a in spelling[1:]]
             whole = all(np.asarray(a).dtype.kind in "iu" for a in args)
-            if spelling[0] in ("Div", "Pow") and whole and np.asarray(args[1]) <= 0:
+            if op.positive and whole and np.asarray(args[1]) <= 0:
                 return  # integers need not have such a quotient or power
-            array = np.asarray(OPS[spelling[0]].numpy(*args))  # type: ignore[misc]  # a foldable term has one
+            array = np.asarray(op.numpy(*args))  # type: ignore[misc]  # a foldable term has one
         else:
             return
         if array is not None and array.size == 1:
@@ -486,6 +485,3 @@ def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
     for v in graph.outputs:
         if v not in inner:
             found[v] = None
-
-
-__all__ = ["CALL", "Payloads", "Reading", "read"]

@@ -20,7 +20,7 @@ from ..egraph.errors import Contradiction, ModelError
 from ..egraph.explanation.conflict import saturate
 from ..egraph.extraction.extract import Extraction, extract
 from ..egraph.targets import CostModel, Target
-from ..egraph.terms import CLASSES, SILENT, Op
+from ..egraph.terms import CLASSES, OPAQUE, SILENT, Op
 from .explain import Explainer
 from .model.domains import DEFAULT
 from .model.names import Names
@@ -149,7 +149,7 @@ class Choice:
     def beyond(self) -> bool:
         """Whether it holds terms that no rule has seen, or may be of another operator set than was tried."""
         nodes = self.explainer.reading.payloads.nodes
-        kept = [nodes[r.attrs[0]] for r in self.rows.values() if r.op in ("Op1", "OpN")]
+        kept = [nodes[r.attrs[0]] for r in self.rows.values() if r.op in OPAQUE]
         return self.pricer.beyond(self.rows) or any(
             can_raise(self.explainer.reading, kept, opset) for opset in self.refused
         )

@@ -131,9 +131,8 @@ class Writer:
             return None
         if row.op == "Out":
             return ins[0][row.attrs[0]]
-        if row.op in ("Op1", "OpN"):
-            return self._verbatim(row, ins[0])
-        return emit(self.extra.get(row.op) or OPS[row.op], self, ins, row.attrs)
+        op = self.extra.get(row.op) or OPS[row.op]
+        return self._verbatim(row, ins[0]) if op.role == "opaque" else emit(op, self, ins, row.attrs)
 
     def _leaf(self, value: ir.Value) -> ir.Value:
         """An input, a value of an outer graph, or an initializer of this one."""

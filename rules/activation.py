@@ -11,6 +11,7 @@ from ..egraph.engine.lang import (
     Int,
     Sides,
     Tensor,
+    apply,
     call,
     dtype,
     eq,
@@ -24,6 +25,8 @@ from ..egraph.engine.lang import (
     tensor,
     thin,
 )
+from ..egraph.terms import Op
+from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
 from ..egraph.terms.dtypes import FLOAT16
 
 #: Relative: half a unit of the last place in float16, two units in float32. A constant farther off is another function.
@@ -60,20 +63,27 @@ def tanh_plus(x: Tensor) -> Tensor:
 
 
 @rule(stage="marker", expand=dict(tanh=(0, 1)), holds=dict(x="b h", c="=0.5"), refuse=[dict(x="b h", c="=0.3")])
-def gate_halves(x: Tensor, c: Tensor, t: Int, tanh: int) -> Sides:
+def gate_halves(x: Tensor, c: Tensor, to: Int, tanh: int) -> Sides:
     """erf(x) * 0.5 + 0.5 = (erf(x) + 1) * 0.5; the same for tanh"""
     f = tensor("Tanh" if tanh else "Erf", x)
-    one = call("FConst", real(1.0), t)
-    return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), t)])
+    one = call("FConst", real(1.0), to)
+    return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), to)])
+
+
+def _others(sample: dict[str, str], *constants: str) -> list[dict[str, str]]:
+    """Another constant c, the last one so in float16 as well, another one, and either with more axes than x."""
+    found = [dict(sample, c=c) for c in (*constants, sample["c"] + ":1 1 1")]
+    return [*found, _halved(dict(sample, c=constants[-1])), *(dict(sample, o=o) for o in ("=2", "=1:1 1 1"))]
+
+
+_OVER, _TIMES, _TANH = (dict(x="b h", c=c, o="=1") for c in (
+    "=1.4142135623730951", "=0.7071067811865476", "=0.7978845608028654",
+))  # fmt: skip
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
-    holds=[dict(x="b h", c="=1.4142135623730951", o="=1"), _halved(dict(x="b h", c="=1.4142135623730951", o="=1"))],
-    refuse=[dict(x="b h", c="=1.4146", o="=1"),
-            dict(x="b h", c="=1.5", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=2"),
-            dict(x="b h", c="=1.4144", o="=1"), _halved(dict(x="b h", c="=1.5", o="=1")),
-            dict(x="b h", c="=1.4142135623730951:1 1 1", o="=1"), dict(x="b h", c="=1.4142135623730951", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_OVER, _halved(_OVER)],
+    refuse=_others(_OVER, "=1.4146", "=1.4144", "=1.5"),
 )  # fmt: skip
 def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + erf(x / sqrt(2)) = erf_plus(x)"""
@@ -81,12 +91,8 @@ def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)),
-    holds=[dict(x="b h", c="=0.7071067811865476", o="=1"), _halved(dict(x="b h", c="=0.7071067811865476", o="=1"))],
-    refuse=[dict(x="b h", c="=0.7073", o="=1"),
-            dict(x="b h", c="=0.75", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=2"),
-            dict(x="b h", c="=0.7072", o="=1"), _halved(dict(x="b h", c="=0.75", o="=1")),
-            dict(x="b h", c="=0.7071067811865476:1 1 1", o="=1"), dict(x="b h", c="=0.7071067811865476", o="=1:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TIMES, _halved(_TIMES)],
+    refuse=_others(_TIMES, "=0.7073", "=0.7072", "=0.75"),
 )  # fmt: skip
 def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
@@ -156,13 +162,9 @@ def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, ha
     return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
 
 
-_TANH = dict(x="b h", c="=0.7978845608028654", o="=1")
-
-
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TANH, _halved(_TANH)],
-    refuse=[dict(_TANH, c="=0.7981"), dict(_TANH, c="=0.798"), dict(_TANH, c="=0.7"), _halved(dict(_TANH, c="=0.7")),
-            dict(_TANH, o="=2"), dict(_TANH, c="=0.7978845608028654:1 1 1"), dict(_TANH, o="=1:1 1 1")],
+    refuse=_others(_TANH, "=0.7981", "=0.798", "=0.7"),
 )  # fmt: skip
 def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
@@ -173,15 +175,15 @@ def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int
 # -------------------------------------------------------------------------------------------------------------- fused
 
 
-def _runs(name: str, x: Tensor) -> list[Guard]:
+def _runs(op: Op, x: Tensor) -> list[Guard]:
     """The target has the operator, and for FastGelu, which takes no scalar, x has an axis."""
-    return [supported(name, x), *([lt(0, rank(x))] if name == "FastGelu" else [])]
+    return [supported(op.name, x), *([lt(0, rank(x))] if op is FAST_GELU else [])]
 
 
 def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, list[Guard]]:
     """The factor that makes twice a Gelu of x, the fused operator, and what says that the target runs it."""
-    name = "FastGelu" if tanh else "Gelu"
-    return tanh_plus(x) if tanh else erf_plus(x), tensor(name, x), _runs(name, x)
+    op = FAST_GELU if tanh else GELU
+    return tanh_plus(x) if tanh else erf_plus(x), apply(op, x), _runs(op, x)
 
 
 @rule(
@@ -216,8 +218,8 @@ _SIGMOID = dict(x="b h", c="=1.5957691216057308")
 )  # fmt: skip
 def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
-    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs("FastGelu", x)]
-    return Sides(x * tensor("Sigmoid", c * cubic(x)), tensor("FastGelu", x), when=when)
+    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs(FAST_GELU, x)]
+    return Sides(x * tensor("Sigmoid", c * cubic(x)), apply(FAST_GELU, x), when=when)
 
 
 @rule(
@@ -227,5 +229,5 @@ def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
 )  # fmt: skip
 def quick_gelu(x: Tensor, c: Tensor, alpha: Float, k: int) -> Sides:
     """x * sigmoid(alpha * x) = QuickGelu(x, alpha)"""
-    when = [eq(scalar(c), alpha), *thin(c, x, k), supported("QuickGelu", x)]
-    return Sides(x * tensor("Sigmoid", x * c), call("QuickGelu", x, alpha), when=when)
+    when = [eq(scalar(c), alpha), *thin(c, x, k), supported(QUICK_GELU.name, x)]
+    return Sides(x * tensor("Sigmoid", x * c), apply(QUICK_GELU, x, alpha), when=when)

@@ -42,61 +42,61 @@ def transpose_nothing(x: Tensor, n: int) -> Sides:
     return Sides(transpose(x, tuple(range(n))), x, replaces=True)  # no model has it, and each would make others
 
 
-@rule(holds=dict(x="b s h", a=-3))
-def squeeze_unsqueeze(x: Tensor, a: Int) -> Sides:
-    """squeeze(unsqueeze(x, a), a) = x"""
-    return Sides(squeeze(unsqueeze(x, a), a), x)
+@rule(holds=dict(x="b s h", axis=-3))
+def squeeze_unsqueeze(x: Tensor, axis: Int) -> Sides:
+    """squeeze(unsqueeze(x, axis), axis) = x"""
+    return Sides(squeeze(unsqueeze(x, axis), axis), x)
 
 
-@rule(holds=dict(x="b 1 h", a=-2))
-def unsqueeze_squeeze(x: Tensor, a: Int) -> Sides:
-    """unsqueeze(squeeze(x, a), a) = x"""
-    return Sides(unsqueeze(squeeze(x, a), a), x)
+@rule(holds=dict(x="b 1 h", axis=-2))
+def unsqueeze_squeeze(x: Tensor, axis: Int) -> Sides:
+    """unsqueeze(squeeze(x, axis), axis) = x"""
+    return Sides(unsqueeze(squeeze(x, axis), axis), x)
 
 
 @rule(
-    expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", t="ints b n s h"), dict(x="b", t="ints b")],
-    refuse=[dict(x="b n s", t="ints n b s"), dict(x="b s", t="ints s b"), dict(x="1 b s", t="ints b s")],
+    expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", shape="ints b n s h"), dict(x="b", shape="ints b")],
+    refuse=[dict(x="b n s", shape="ints n b s"), dict(x="b s", shape="ints s b"), dict(x="1 b s", shape="ints b s")],
 )  # fmt: skip
-def reshape_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
+def reshape_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
-    same = reshape(x, t)
+    same = reshape(x, shape)
     sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
 @rule(
-    expand=dict(n=(1, 2, 3, 4)), holds=[dict(x="b n s", t="ints b n s"), dict(x="b s", t="ints 1 1")],
-    refuse=[dict(x="1 s", t="ints 5 s"), dict(x="b s", t="ints 1 b s"), dict(x="b 1", t="ints b 5"),
-            dict(x="1 n s", t="ints 5 n s"), dict(x="1 n s h", t="ints 5 n s h")],
+    expand=dict(n=(1, 2, 3, 4)), holds=[dict(x="b n s", shape="ints b n s"), dict(x="b s", shape="ints 1 1")],
+    refuse=[dict(x="1 s", shape="ints 5 s"), dict(x="b s", shape="ints 1 b s"), dict(x="b 1", shape="ints b 5"),
+            dict(x="1 n s", shape="ints 5 n s"), dict(x="1 n s h", shape="ints 5 n s h")],
 )  # fmt: skip
-def expand_nothing(x: Tensor, t: Tensor, n: int) -> Sides:
-    """expand(x, t) = x   if it has the sizes of x"""
-    same = tensor("Expand", x, t)
+def expand_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
+    """expand(x, shape) = x   if it has the sizes of x"""
+    same = tensor("Expand", x, shape)
     sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(same), n), *sizes])
 
 
 @rule(
-    expand=dict(n=(3, 4)), holds=[dict(x="b s n*h", t="ints b s n h", u="ints 0 0 n*h")],
-    refuse=[dict(x="2 3 5", t="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", t="ints 6 5", u="ints 2 3 1 5"),
-            dict(x="2 3 5 7", t="ints 6 35", u="ints 3 2 5 7")],
+    expand=dict(n=(3, 4)), holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h")],
+    refuse=[dict(x="2 3 5", shape="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", shape="ints 6 5", u="ints 2 3 1 5"),
+            dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7")],
 )  # fmt: skip
-def reshape_back(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
-    """reshape(reshape(x, t), u) = x   for u that gives the shape of x, of rank 3 or 4"""
-    back = reshape(reshape(x, t), u)
+def reshape_back(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
+    """reshape(reshape(x, shape), u) = x   for u that gives the shape of x, of rank 3 or 4"""
+    back = reshape(reshape(x, shape), u)
     sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
     return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
 
 
 @rule(
     expand=dict(n=(1, 2, 3, 4, 5)),
-    holds=[dict(x="b s 1", t="ints b s 1", a=-1), dict(x="1 b s", t="ints 1 b s", a=-3)],
-    refuse=[dict(x="b s 1", t="ints 1 b s", a=-1), dict(x="1 b", t="ints b", a=-2)],
+    holds=[dict(x="b s 1", shape="ints b s 1", axis=-1), dict(x="1 b s", shape="ints 1 b s", axis=-3)],
+    refuse=[dict(x="b s 1", shape="ints 1 b s", axis=-1), dict(x="1 b", shape="ints b", axis=-2)],
 )  # fmt: skip
-def reshape_squeeze(x: Tensor, t: Tensor, a: Int, n: int) -> Sides:
-    """reshape(squeeze(x, a), shape of x) = x"""
-    same = reshape(squeeze(x, a), t)
+def reshape_squeeze(x: Tensor, shape: Tensor, axis: Int, n: int) -> Sides:
+    """reshape(squeeze(x, axis), shape of x) = x"""
+    same = reshape(squeeze(x, axis), shape)
     sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
@@ -115,18 +115,18 @@ def transpose_added_head(x: Tensor) -> Sides:
 
 @rule(
     expand=dict(n=(1, 2, 3, 4, 5)),
-    holds=dict(x="b s h", t="ints b*s h", u="ints b s h 1"),
+    holds=dict(x="b s h", shape="ints b*s h", u="ints b s h 1"),
     refuse=[
-        dict(x="2 3 5", t="ints 6 5", u="ints 0 5"),
-        dict(x="2 3 5", t="ints 6 5", u="ints 6 0"),
-        dict(x="2 15", t="ints 3 2 5", u="ints 3 2 0"),
-        dict(x="2 15", t="ints 3 2 1 5", u="ints 3 2 1 0"),
-        dict(x="2 15", t="ints 3 2 1 1 5", u="ints 3 2 1 1 0"),
-        dict(x="2 15", t="ints 3 2 1 1 1 5", u="ints 3 2 1 1 1 0"),
+        dict(x="2 3 5", shape="ints 6 5", u="ints 0 5"),
+        dict(x="2 3 5", shape="ints 6 5", u="ints 6 0"),
+        dict(x="2 15", shape="ints 3 2 5", u="ints 3 2 0"),
+        dict(x="2 15", shape="ints 3 2 1 5", u="ints 3 2 1 0"),
+        dict(x="2 15", shape="ints 3 2 1 1 5", u="ints 3 2 1 1 0"),
+        dict(x="2 15", shape="ints 3 2 1 1 1 5", u="ints 3 2 1 1 1 0"),
     ],
 )
-def reshape_reshape(x: Tensor, t: Tensor, u: Tensor, n: int) -> Sides:
-    """reshape(reshape(x, t), u) = reshape(x, u)   for u of positive numbers"""
+def reshape_reshape(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
+    """reshape(reshape(x, shape), u) = reshape(x, u)   for u of positive numbers"""
     sizes = [Int("var", (f"u{i}",)) for i in range(n)]
     known = [g for i, v in enumerate(sizes) for g in (eq(elem(u, i), num(v)), lt(0, v))]
-    return Sides(call("Reshape", call("Reshape", x, t), u), call("Reshape", x, u), when=[eq(length(u), n), *known])
+    return Sides(call("Reshape", call("Reshape", x, shape), u), call("Reshape", x, u), when=[eq(length(u), n), *known])

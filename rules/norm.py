@@ -59,9 +59,9 @@ def reciprocal(x: Tensor) -> Tensor:
     return tensor("Reciprocal", x)
 
 
-def filled(value: float, t: Int, h: Int) -> Tensor:
-    """The constant vector of h equal numbers of element type t."""
-    return tensor("Expand", call("FConst", real(value), t), ints(h))
+def filled(value: float, to: Int, h: Int) -> Tensor:
+    """The constant vector of h equal numbers of element type to."""
+    return tensor("Expand", call("FConst", real(value), to), ints(h))
 
 
 # ------------------------------------------------------------------------------------------------ the inverse of a root
@@ -162,12 +162,12 @@ def rnorm_weighted(x: Tensor, w: Tensor, e: Tensor, eps: Float, form: int, k: in
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, BFLOAT16)),
+    stage="fuse", contract="reassociated", expand=dict(to=(FLOAT16, BFLOAT16)),
     holds=dict(x="b s h:float16", eps=1e-5), refuse=[dict(x="b s h", eps=1e-5)],
 )  # fmt: skip
-def rnorm_wide(x: Tensor, eps: Float, t: int) -> Sides:
+def rnorm_wide(x: Tensor, eps: Float, to: int) -> Sides:
     """cast(rnorm(cast(x, f32), eps), type of x) = rnorm(x, eps), which computes in f32 itself"""
-    return Sides(cast(rnorm(cast(x, FLOAT32), eps), t), rnorm(x, eps), when=[eq(dtype(x), t)])
+    return Sides(cast(rnorm(cast(x, FLOAT32), eps), to), rnorm(x, eps), when=[eq(dtype(x), to)])
 
 
 @rule(
@@ -181,23 +181,23 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
 
 
 @rule(stage="fuse", contract="reassociated", holds=[dict(x="b s h", eps=1e-5), dict(x="b s h:float16", eps=1e-5)])
-def rms_norm_plain(x: Tensor, h: Int, t: Int, eps: Float) -> Sides:
+def rms_norm_plain(x: Tensor, h: Int, to: Int, eps: Float) -> Sides:
     """rnorm(x, eps) = RMSNormalization(x, ones, eps)"""
-    when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("RMSNorm", x)]
-    return Sides(rnorm(x, eps), call("RMSNorm", x, filled(1.0, t, h), eps), when=when)
+    when = [eq(dim(x, -1), num(h)), eq(dtype(x), to), supported("RMSNorm", x)]
+    return Sides(rnorm(x, eps), call("RMSNorm", x, filled(1.0, to, h), eps), when=when)
 
 
 # --------------------------------------------------------------------------------------------------- LayerNormalization
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(t=(FLOAT16, FLOAT32, FLOAT64, BFLOAT16)),
+    stage="fuse", contract="reassociated", expand=dict(to=(FLOAT16, FLOAT32, FLOAT64, BFLOAT16)),
     holds=[dict(x="b s h"), dict(x="b s h:float16")],
     refuse=[dict(x="b s h:int64")],
 )  # fmt: skip
-def center_sub(x: Tensor, t: int) -> Sides:
+def center_sub(x: Tensor, to: int) -> Sides:
     """x - mean(x) = center(x)   for floating x: the mean of integers is rounded"""
-    return Sides(x - mean(x), center(x), when=[eq(dtype(x), t)])
+    return Sides(x - mean(x), center(x), when=[eq(dtype(x), to)])
 
 
 @rule(
@@ -215,7 +215,7 @@ def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
     stage="fuse", contract="reassociated",
     holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b h:float16", w="h:float16", eps=1e-5)],
 )  # fmt: skip
-def layer_norm_plain(x: Tensor, w: Tensor, h: Int, t: Int, eps: Float) -> Sides:
+def layer_norm_plain(x: Tensor, w: Tensor, h: Int, to: Int, eps: Float) -> Sides:
     """RMSNormalization(center(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
-    when = [eq(dim(x, -1), num(h)), eq(dtype(x), t), supported("LayerNorm", x)]
-    return Sides(call("RMSNorm", center(x), w, eps), call("LayerNorm", x, w, filled(0.0, t, h), eps), when=when)
+    when = [eq(dim(x, -1), num(h)), eq(dtype(x), to), supported("LayerNorm", x)]
+    return Sides(call("RMSNorm", center(x), w, eps), call("LayerNorm", x, w, filled(0.0, to, h), eps), when=when)

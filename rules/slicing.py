@@ -29,96 +29,102 @@ def part(x: Tensor, axis: Int, sizes: Ints, k: int) -> Tensor:
     return tensor("Out", call("Split", x, axis, sizes), k)
 
 
-@rule(holds=dict(x="b 5", i="ids= 1 2 3", a=-1), refuse=[dict(x="b 5", i="ids= 3 1 2", a=-1)])
-def gather_range(x: Tensor, i: Tensor, a: Int, s: Int, e: Int, t: Int) -> Sides:
-    """gather(x, [s, s+t, .., e-1], a) = x[s:e:t on a]"""
-    return Sides(call("Gather", x, i, a), slice_(x, s, e, a, t), when=[arange(i, s, e, t)])
+@rule(holds=dict(x="b 5", ids="ids= 1 2 3", axis=-1), refuse=[dict(x="b 5", ids="ids= 3 1 2", axis=-1)])
+def gather_range(x: Tensor, ids: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
+    """gather(x, [start, start+step, .., end-1], axis) = x[start:end:step on axis]"""
+    return Sides(call("Gather", x, ids, axis), slice_(x, start, end, axis, step), when=[arange(ids, start, end, step)])
 
 
-@rule(holds=dict(x="b 5", a=-1, i=2))
-def slice_one(x: Tensor, a: Int, i: Int) -> Sides:
-    """x[i:i+1 on a] = unsqueeze(gather(x, i, a), a)"""
-    return Sides(slice_(x, i, i + 1, a), unsqueeze(call("Gather", x, call("Int0", i), a), a))
+@rule(holds=dict(x="b 5", axis=-1, index=2))
+def slice_one(x: Tensor, axis: Int, index: Int) -> Sides:
+    """x[index:index+1 on axis] = unsqueeze(gather(x, index, axis), axis)"""
+    return Sides(slice_(x, index, index + 1, axis), unsqueeze(call("Gather", x, call("Int0", index), axis), axis))
 
 
 @rule(
-    stage="marker", holds=[dict(x="b 6", t="ints b 3 2", a=-1, i=1), dict(x="b 6", t="ints b 3 2", a=-2, i=0)],
-    refuse=[dict(x="b 6", t="ints b 3 2", a=-1, i=-1)],
+    stage="marker",
+    holds=[dict(x="b 6", shape="ints b 3 2", axis=-1, index=1), dict(x="b 6", shape="ints b 3 2", axis=-2, index=0)],
+    refuse=[dict(x="b 6", shape="ints b 3 2", axis=-1, index=-1)],
 )  # fmt: skip
-def split_cell(x: Tensor, t: Tensor, a: Int, i: Int) -> Sides:
-    """gather(reshape(x, t), i, a) = cell(reshape(x, t), i, a)   for a number i from the front"""
-    split = tensor("Reshape", x, t)
-    return Sides(call("Gather", split, call("Int0", i), a), tensor("Cell", split, i, a), when=[le(0, i)])
+def split_cell(x: Tensor, shape: Tensor, axis: Int, index: Int) -> Sides:
+    """gather(reshape(x, shape), index, axis) = cell(reshape(x, shape), index, axis)   for an index from the front"""
+    split = tensor("Reshape", x, shape)
+    return Sides(call("Gather", split, call("Int0", index), axis), tensor("Cell", split, index, axis),
+                 when=[le(0, index)])  # fmt: skip
 
 
-@rule(stage="marker", holds=dict(x="b s h", y="b s h", a=-2))
-def stack_pair(x: Tensor, y: Tensor, a: Int) -> Sides:
-    """cat(unsqueeze(x, a), unsqueeze(y, a); a) = stack(x, y; a)"""
-    return Sides(concat([unsqueeze(x, a), unsqueeze(y, a)], a), tensor("Stack", x, y, a))
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", axis=-2))
+def stack_pair(x: Tensor, y: Tensor, axis: Int) -> Sides:
+    """cat(unsqueeze(x, axis), unsqueeze(y, axis); axis) = stack(x, y; axis)"""
+    return Sides(concat([unsqueeze(x, axis), unsqueeze(y, axis)], axis), tensor("Stack", x, y, axis))
 
 
-@rule(holds=dict(x="b 5", a=-1, z=(2, 3)))
-def split_first(x: Tensor, a: Int, z: Ints) -> Sides:
-    """split(x, [z0, ..], a)[0] = x[0:z0 on a]"""
-    return Sides(part(x, a, z, 0), slice_(x, 0, at(z, 0), a))
+@rule(holds=dict(x="b 5", axis=-1, z=(2, 3)))
+def split_first(x: Tensor, axis: Int, z: Ints) -> Sides:
+    """split(x, [z0, ..], axis)[0] = x[0:z0 on axis]"""
+    return Sides(part(x, axis, z, 0), slice_(x, 0, at(z, 0), axis))
 
 
-@rule(holds=dict(x="b 5", a=-1, z=(2, 3)))
-def split_second(x: Tensor, a: Int, z: Ints) -> Sides:
-    """split(x, [z0, z1, ..], a)[1] = x[z0:z0+z1 on a]"""
-    return Sides(part(x, a, z, 1), slice_(x, at(z, 0), at(z, 0) + at(z, 1), a))
+@rule(holds=dict(x="b 5", axis=-1, z=(2, 3)))
+def split_second(x: Tensor, axis: Int, z: Ints) -> Sides:
+    """split(x, [z0, z1, ..], axis)[1] = x[z0:z0+z1 on axis]"""
+    return Sides(part(x, axis, z, 1), slice_(x, at(z, 0), at(z, 0) + at(z, 1), axis))
 
 
-@rule(holds=dict(x="b 6", a=-1, z=(2, 3, 1)))
-def split_third(x: Tensor, a: Int, z: Ints) -> Sides:
-    """split(x, [z0, z1, z2, ..], a)[2] = x[z0+z1:z0+z1+z2 on a]"""
-    return Sides(part(x, a, z, 2), slice_(x, at(z, 0) + at(z, 1), at(z, 0) + at(z, 1) + at(z, 2), a))
+@rule(holds=dict(x="b 6", axis=-1, z=(2, 3, 1)))
+def split_third(x: Tensor, axis: Int, z: Ints) -> Sides:
+    """split(x, [z0, z1, z2, ..], axis)[2] = x[z0+z1:z0+z1+z2 on axis]"""
+    return Sides(part(x, axis, z, 2), slice_(x, at(z, 0) + at(z, 1), at(z, 0) + at(z, 1) + at(z, 2), axis))
 
 
-@rule(expand=dict(k=(3, 4, 5)), holds=dict(x="b 8", a=-1, z=(1, 1, 1, 1, 2, 2)))
-def split_later(x: Tensor, a: Int, z: Ints, k: int) -> Sides:
-    """split(x, z, a)[k] = x[sum(z[:k]):sum(z[:k+1]) on a]"""
+@rule(expand=dict(k=(3, 4, 5)), holds=dict(x="b 8", axis=-1, z=(1, 1, 1, 1, 2, 2)))
+def split_later(x: Tensor, axis: Int, z: Ints, k: int) -> Sides:
+    """split(x, z, axis)[k] = x[sum(z[:k]):sum(z[:k+1]) on axis]"""
     before = at(z, 0)
     for j in range(1, k):
         before = before + at(z, j)
-    return Sides(part(x, a, z, k), slice_(x, before, before + at(z, k), a))
+    return Sides(part(x, axis, z, k), slice_(x, before, before + at(z, k), axis))
 
 
-@rule(holds=dict(x="b 8", a=-1, s=1, e=7, u=2, v=4))
-def slice_slice(x: Tensor, a: Int, s: Int, e: Int, u: Int, v: Int) -> Sides:
-    """x[s:e][u:v] = x[s+u:s+v], on one axis"""
-    return Sides(slice_(slice_(x, s, e, a), u, v, a), slice_(x, s + u, s + v, a))
+@rule(holds=dict(x="b 8", axis=-1, start=1, end=7, u=2, v=4))
+def slice_slice(x: Tensor, axis: Int, start: Int, end: Int, u: Int, v: Int) -> Sides:
+    """x[start:end][u:v] = x[start+u:start+v], on one axis"""
+    return Sides(slice_(slice_(x, start, end, axis), u, v, axis), slice_(x, start + u, start + v, axis))
 
 
-@rule(holds=dict(x="b 3", y="b 5", a=-1, m=3, s=1, e=3), refuse=[dict(x="b 3", y="b 5", a=-1, m=3, s=1, e=4)])
-def slice_concat_first(x: Tensor, y: Tensors, a: Int, m: Int, s: Int, e: Int) -> Sides:
-    """cat(x, ..)[s:e] = x[s:e]   within x"""
-    whole = tensor("Concat", call("Cons", x, y), a)
-    return Sides(slice_(whole, s, e, a), slice_(x, s, e, a), when=[eq(dim(x, a), num(m)), le(e, m)])
+@rule(holds=dict(x="b 3", y="b 5", axis=-1, m=3, start=1, end=3),
+      refuse=[dict(x="b 3", y="b 5", axis=-1, m=3, start=1, end=4)])  # fmt: skip
+def slice_concat_first(x: Tensor, y: Tensors, axis: Int, m: Int, start: Int, end: Int) -> Sides:
+    """cat(x, ..)[start:end] = x[start:end]   within x"""
+    whole = tensor("Concat", call("Cons", x, y), axis)
+    return Sides(slice_(whole, start, end, axis), slice_(x, start, end, axis),
+                 when=[eq(dim(x, axis), num(m)), le(end, m)])  # fmt: skip
 
 
-@rule(holds=dict(x="b 3", y="b 5", a=-1, m=3, s=4, e=8), refuse=[dict(x="b 3", y="b 5", a=-1, m=3, s=2, e=8)])
-def slice_concat_second(x: Tensor, y: Tensor, a: Int, m: Int, s: Int, e: Int) -> Sides:
-    """cat(x, y)[m+s:m+e] = y[s:e]   within y, where x has m elements"""
-    return Sides(slice_(concat([x, y], a), s, e, a), slice_(y, s - m, e - m, a), when=[eq(dim(x, a), num(m)), le(m, s)])
+@rule(holds=dict(x="b 3", y="b 5", axis=-1, m=3, start=4, end=8),
+      refuse=[dict(x="b 3", y="b 5", axis=-1, m=3, start=2, end=8)])  # fmt: skip
+def slice_concat_second(x: Tensor, y: Tensor, axis: Int, m: Int, start: Int, end: Int) -> Sides:
+    """cat(x, y)[m+start:m+end] = y[start:end]   within y, where x has m elements"""
+    return Sides(slice_(concat([x, y], axis), start, end, axis), slice_(y, start - m, end - m, axis),
+                 when=[eq(dim(x, axis), num(m)), le(m, start)])  # fmt: skip
 
 
-@rule(holds=dict(x="b 5", a=-1, n=5), refuse=[dict(x="b 5", a=-1, n=4)])
-def slice_nothing(x: Tensor, a: Int, n: Int) -> Sides:
+@rule(holds=dict(x="b 5", axis=-1, n=5), refuse=[dict(x="b 5", axis=-1, n=4)])
+def slice_nothing(x: Tensor, axis: Int, n: Int) -> Sides:
     """x[0:size] = x"""
-    return Sides(slice_(x, 0, n, a), x, when=[eq(dim(x, a), num(n))])
+    return Sides(slice_(x, 0, n, axis), x, when=[eq(dim(x, axis), num(n))])
 
 
-@rule(holds=dict(x="b 8", a=-1, m=3, n=8), refuse=[dict(x="b 8", a=-1, m=3, n=6)])
-def concat_slices(x: Tensor, a: Int, m: Int, n: Int) -> Sides:
+@rule(holds=dict(x="b 8", axis=-1, m=3, n=8), refuse=[dict(x="b 8", axis=-1, m=3, n=6)])
+def concat_slices(x: Tensor, axis: Int, m: Int, n: Int) -> Sides:
     """cat(x[0:m], x[m:n]) = x   where x has n elements"""
-    return Sides(concat([slice_(x, 0, m, a), slice_(x, m, n, a)], a), x, when=[eq(dim(x, a), num(n))])
+    return Sides(concat([slice_(x, 0, m, axis), slice_(x, m, n, axis)], axis), x, when=[eq(dim(x, axis), num(n))])
 
 
-@rule(holds=dict(x="b 3", y="b 5", z="b 2", a=-1))
-def concat_three(x: Tensor, y: Tensor, z: Tensor, a: Int) -> Sides:
+@rule(holds=dict(x="b 3", y="b 5", z="b 2", axis=-1))
+def concat_three(x: Tensor, y: Tensor, z: Tensor, axis: Int) -> Sides:
     """cat(x, y, z) = cat(x, cat(y, z))"""
-    return Sides(concat([x, y, z], a), concat([x, concat([y, z], a)], a))
+    return Sides(concat([x, y, z], axis), concat([x, concat([y, z], axis)], axis))
 
 
 def _of_pairs(x: Tensor, split: Tensor, outer: Int, inner: Int, r: int) -> list[Guard]:
@@ -130,27 +136,28 @@ def _of_pairs(x: Tensor, split: Tensor, outer: Int, inner: Int, r: int) -> list[
 
 @rule(
     expand=dict(r=(2, 3, 4)),
-    holds=[dict(x="b s 6", t="ints b s 2 3", i=1), dict(x="b n s 6", t="ints b n s 3 2", i=2)],
-    refuse=[dict(x="3 4", t="ints 2 3 2", i=1), dict(x="2 3 6", t="ints 3 2 3 2", i=1),
-            dict(x="2 3 5 6", t="ints 3 2 5 3 2", i=1)],
+    holds=[dict(x="b s 6", shape="ints b s 2 3", index=1), dict(x="b n s 6", shape="ints b n s 3 2", index=2)],
+    refuse=[dict(x="3 4", shape="ints 2 3 2", index=1), dict(x="2 3 6", shape="ints 3 2 3 2", index=1),
+            dict(x="2 3 5 6", shape="ints 3 2 5 3 2", index=1)],
 )  # fmt: skip
-def slice_of_rows(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
-    """cell(reshape(x, [.., k, h]), i, -2) = x[i*h:i*h+h]"""
-    split = tensor("Reshape", x, t)
-    return Sides(tensor("Cell", split, i, -2), slice_(x, i * h, i * h + h), when=_of_pairs(x, split, k, h, r))
+def slice_of_rows(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) -> Sides:
+    """cell(reshape(x, [.., k, h]), index, -2) = x[index*h:index*h+h]"""
+    split = tensor("Reshape", x, shape)
+    return Sides(tensor("Cell", split, index, -2), slice_(x, index * h, index * h + h),
+                 when=_of_pairs(x, split, k, h, r))  # fmt: skip
 
 
 @rule(
     expand=dict(r=(2, 3, 4)),
-    holds=[dict(x="b s 6", t="ints b s 3 2", i=1), dict(x="b n s 6", t="ints b n s 2 3", i=2)],
-    refuse=[dict(x="3 4", t="ints 2 2 3", i=1), dict(x="2 3 6", t="ints 3 2 2 3", i=1),
-            dict(x="2 3 5 6", t="ints 3 2 5 2 3", i=1)],
+    holds=[dict(x="b s 6", shape="ints b s 3 2", index=1), dict(x="b n s 6", shape="ints b n s 2 3", index=2)],
+    refuse=[dict(x="3 4", shape="ints 2 2 3", index=1), dict(x="2 3 6", shape="ints 3 2 2 3", index=1),
+            dict(x="2 3 5 6", shape="ints 3 2 5 2 3", index=1)],
 )  # fmt: skip
-def slice_of_columns(x: Tensor, t: Tensor, i: Int, k: Int, h: Int, r: int) -> Sides:
-    """cell(reshape(x, [.., h, k]), i, -1) = x[i::k]"""
-    split = tensor("Reshape", x, t)
-    every = slice_(x, i, i + k * (h - 1) + 1, step=k)
-    return Sides(tensor("Cell", split, i, -1), every, when=_of_pairs(x, split, h, k, r))
+def slice_of_columns(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) -> Sides:
+    """cell(reshape(x, [.., h, k]), index, -1) = x[index::k]"""
+    split = tensor("Reshape", x, shape)
+    every = slice_(x, index, index + k * (h - 1) + 1, step=k)
+    return Sides(tensor("Cell", split, index, -1), every, when=_of_pairs(x, split, h, k, r))
 
 
 @rule(

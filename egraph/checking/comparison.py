@@ -125,9 +125,6 @@ def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))
 
 
-__all__ = ["bind", "same_pattern", "unequal"]
-
-
 def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
     """Whether e holds an attention that these assumptions exclude."""
     for t in e.subterms() if assumes else ():

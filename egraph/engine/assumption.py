@@ -29,7 +29,3 @@ SCORES_FINITE = Assumption(
 )
 SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
 FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)
-
-__all__ = [
-    "FINITE", "HEADS", "MASK_FITS", "ROWS_VISIBLE", "SAME_BATCH", "SCORES_FINITE", "SMALL_SCORES", "Assumption",
-]  # fmt: skip

@@ -51,10 +51,6 @@ HEADER = f"""
 """
 
 
-#: Terms that laws of facts make of nothing but facts.
-MADE_BY_FACTS = ("Add", "DimT", "Int0", "Ints", "Shape")
-
-
 def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) -> str:
     """The program every e-graph starts with; `extra` are terms declared by the caller's rules.
 
@@ -307,3 +303,6 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     ],
     "range": [("", "(set (rank o) 1)")],
 }
+
+#: Terms that laws of facts make of nothing but facts.
+MADE_BY_FACTS = OPS.keys() & {head for _, _, action in _general() for head in symbols(parse(action))}

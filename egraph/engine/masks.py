@@ -16,6 +16,7 @@ Lengths are taken to be 1 at least. Causality is i >= j, a window i - j < W, a p
 
 from __future__ import annotations
 
+from ..terms import OPS
 from ..terms.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64
 
 Law = tuple[str, str, str]  # name, body, action
@@ -39,7 +40,6 @@ def laws() -> list[Law]:
 
 def _numbers() -> list[Law]:
     counted = "(= a (Int0 k)) (= b (Int0 s)) (> s 0) (= o (Range a l b))"
-    same = "Unsqueeze Squeeze Gather Reshape Transpose Expand".split()
     wide = (FLOAT32, FLOAT64, INT32, INT64)  # a narrower integer wraps around
     return [
         *((f"nonneg-cast-{to}", f"(no-negative x) (= o (Cast x {to}))", "(no-negative o)") for to in wide),
@@ -50,21 +50,22 @@ def _numbers() -> list[Law]:
         ("nonneg-shape", "(= o (Shape x a b))", "(no-negative o)"),
         ("nonneg-size", "(= o (DimT d))", "(no-negative o)"),
         ("nonneg-sum", "(= o (Add x y)) (no-negative x) (no-negative y)", "(no-negative o)"),
-        *((f"nonneg-{op}", f"(no-negative x) (= o {_term(op)})", "(no-negative o)") for op in same),
+        *((f"nonneg-{op}", f"(no-negative x) (= o {term})", "(no-negative o)") for op, term in _moving()),
     ]
 
 
-def _term(op: str) -> str:
-    return f"({op} x i a)" if op == "Gather" else f"({op} x a)"
+def _moving() -> list[tuple[str, str]]:
+    """Terms of which holds what holds of all elements of x."""
+    carrying = [op for op in OPS.values() if op.layout or op.carries]
+    return [(op.name, f"({' '.join([op.name, *(name for name, _ in op.operands)])})") for op in carrying]
 
 
 def _truth() -> list[Law]:
-    moved = "Unsqueeze Squeeze Gather Reshape Transpose Expand".split()
     zero = "(= 1 (len z)) (= (DNum 0) (elem z 0))"
     column = "(has-zero x) (no-negative y) (= (DNum 1) (dim y -1))"
     return [
         ("always-number", "(= o (Int0 k)) (!= k 0)", "(all-true o)"),
-        *((f"always-{op}", f"(all-true x) (= o {_term(op)})", "(all-true o)") for op in moved),
+        *((f"always-{op}", f"(all-true x) (= o {term})", "(all-true o)") for op, term in _moving()),
         ("always-cast", f"(all-true x) (= o (Cast x {BOOL}))", "(all-true o)"),
         ("always-and", "(= o (And x y)) (all-true x) (all-true y)", "(all-true o)"),
         ("always-or", "(all-true x) (sym-Or o x y)", "(all-true o)"),

@@ -24,7 +24,7 @@ def _none(payload: int) -> Array | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class NumberSource:
     """Where numbers come from: `size` of a symbolic dimension, and the elements of a constant by its payload.
 
     The default gives each symbol one of a few small sizes, which is right only for symbols that are
@@ -39,7 +39,7 @@ class Inputs:
 class Evaluation:
     """Values of the terms of a graph, and the comparison of all that an e-graph holds equal."""
 
-    def __init__(self, graph: TermGraph, extra: Mapping[str, Op], inputs: Inputs) -> None:
+    def __init__(self, graph: TermGraph, extra: Mapping[str, Op], inputs: NumberSource) -> None:
         self.graph, self.ops, self.inputs = graph, {**graph.ops, **extra}, inputs
         self._random = np.random.default_rng(inputs.seed)
         self._symbols = {k: name for name, k in graph.symbols.items()}
@@ -217,6 +217,3 @@ def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:
     alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=True))
     bound = tolerance * 8 * eps(str(a.dtype)) * max(a.shape, default=1) ** 0.5 * scale
     return (apart / scale if scale else apart), alike and apart <= bound
-
-
-__all__ = ["Evaluation", "Inputs"]

@@ -21,7 +21,7 @@ from ..engine.saturate import Engine, Runs
 from ..engine.term_graph import TermGraph
 from ..errors import UnsoundMerge, one_line
 from ..terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
-from .evaluation import Evaluation, Inputs
+from .evaluation import Evaluation, NumberSource
 from .matching import instance
 from .notation import Notation
 from .region import Region, Regions
@@ -96,7 +96,7 @@ class Derivation:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConeGraph:
     """What is to be derived: a cone as a graph of its own, and the chosen term over its leaves."""
 
     graph: TermGraph
@@ -105,7 +105,7 @@ class Problem:
     leaves: dict[int, int]  # class of the result -> id in the graph
 
 
-def problem(regions: Regions, region: Region) -> Problem:
+def cone_graph(regions: Regions, region: Region) -> ConeGraph:
     """The cone of a region as a term graph with the same numbers; leaves are inputs, equal ones the same
     input.
     """
@@ -150,7 +150,7 @@ def problem(regions: Regions, region: Region) -> Problem:
         small.rows["Shape"].append((_BEYOND + _SHARED + at, named[row.children[0]], *row.attrs))  # sizes are facts
     extra = {op.name: op for r in regions.rules for op in r.terms}
     goal = _goal(region, {**named, region.root: start}, {**graph.ops, **extra})
-    return Problem(small, start, goal, {c: named[c] for c in region.leaves})
+    return ConeGraph(small, start, goal, {c: named[c] for c in region.leaves})
 
 
 def _merged(small: TermGraph, frozen: Frozen) -> None:
@@ -272,7 +272,7 @@ def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
 class Replay:
     """An e-graph of one problem on which rules run one at a time, in the order given."""
 
-    def __init__(self, rules: Sequence[Rule], target: Runs | None, posed: Problem, budget: Budget) -> None:
+    def __init__(self, rules: Sequence[Rule], target: Runs | None, posed: ConeGraph, budget: Budget) -> None:
         self.rules, self.posed, self.budget = rules, posed, budget
         self.engine = Engine(rules, target, apart=True, budget=budget)
         self.engine.load(posed.graph)
@@ -334,7 +334,7 @@ class Replay:
 
 
 def derive(
-    regions: Regions, cls: int, target: Runs | None, inputs: Inputs, budget: Budget | None = None, *,
+    regions: Regions, cls: int, target: Runs | None, inputs: NumberSource, budget: Budget | None = None, *,
     views: bool = True,
 ) -> Derivation:  # fmt: skip
     """How the class of a chosen fused operator came to hold it; `views` as in `Regions.of`.
@@ -345,7 +345,7 @@ def derive(
     """
     budget = budget or Budget(Limits())
     region = regions.of(cls, views=views)
-    posed = problem(regions, region)
+    posed = cone_graph(regions, region)
     everywhere = regions.ordered({k for ks in regions.frozen.why.values() for k in ks})
     for numbers in dict.fromkeys([regions.candidates(region), everywhere]):  # few rules make a small e-graph
         replay = Replay([regions.rules[k] for k in numbers], target, posed, budget)
@@ -358,16 +358,18 @@ def derive(
     return _failed(regions, region, target, inputs, budget)
 
 
-def _failed(regions: Regions, region: Region, target: Runs | None, inputs: Inputs, budget: Budget) -> Derivation:
+def _failed(regions: Regions, region: Region, target: Runs | None, inputs: NumberSource, budget: Budget) -> Derivation:
     """The two ends of a chain that is not found, and those of its steps that are false."""
     rules = [regions.rules[k] for k in regions.candidates(region)]
-    replay = Replay(rules, target, problem(regions, region), budget)
+    replay = Replay(rules, target, cone_graph(regions, region), budget)
     found = _checked(regions, region, replay, range(len(rules)), inputs)
     false = tuple(s for s in found.steps if s.false)
     return dataclasses.replace(found, steps=false, complete=False, tried=tuple(r.name for r in rules))
 
 
-def _checked(regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: Inputs) -> Derivation:
+def _checked(
+    regions: Regions, region: Region, replay: Replay, chain: Sequence[int], inputs: NumberSource
+) -> Derivation:
     """Run the chain once more, with numbers and words, up to the first step that a fact contradicts."""
     posed, engine = replay.posed, replay.engine
     evaluation = Evaluation(posed.graph, engine.extra_ops, inputs)
@@ -400,7 +402,7 @@ def _checked(regions: Regions, region: Region, replay: Replay, chain: Sequence[i
                       tuple(names.get(c, "") for c in posed.leaves))  # fmt: skip
 
 
-def _letters(posed: Problem) -> dict[int, str]:
+def _letters(posed: ConeGraph) -> dict[int, str]:
     """Letters for the leaves that are no small constants."""
     alphabet = [*"xyzuvwabcdefgh", *(f"x{i}" for i in range(1, 500))]
     inner = {r[0] for rows in posed.graph.rows.values() for r in rows}
@@ -436,6 +438,3 @@ def _matched(frozen: Frozen, notation: Notation, rule: Rule, number: int) -> tup
         made = min((p for p in right if p[1] is not row), key=lambda p: p[0], default=None)
         found.append((size, notation.row(row), notation.row(made[1]) if made else notation.text(cls)))
     return min(found)[1:] if found else ("", "")
-
-
-__all__ = ["Derivation", "Problem", "Step", "derive", "problem"]

@@ -156,8 +156,6 @@ def show(e: Expr, env: Env, notation: Notation, binds: int = 0) -> str:
         return f"{e.args[0]:g}" if isinstance(e.args[0], float) else str(e.args[0])
     if e.op is None:
         return _number(e, env, notation)
-    if e.head in ("Ints", "Int0"):
-        return show(e.args[0], env, notation)
     return notation.compose(e.head, e.args, lambda a, strength: show(a, env, notation, strength), binds,
                             lambda a: _items(a, env, notation))  # fmt: skip
 

@@ -184,7 +184,7 @@ def describe(frozen: Frozen, cls: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class DeadEnd:
     """A pattern that got as far as the marker `marker` at class `cls`; `laws` are those that take it
     further.
     """
@@ -197,7 +197,7 @@ class Stop:
         return f"got as far as {self.marker}, and none of these matched: {'; '.join(self.laws)}"
 
 
-def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Sequence[Miss]) -> list[Stop]:
+def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Sequence[Miss]) -> list[DeadEnd]:
     """Where, among the classes `live`, a pattern reached a stage marker that no rule took any further.
 
     Markers which a rule of `missed` would have taken are explained by it. A rule that makes another marker has
@@ -242,10 +242,7 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
     further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
     return [
-        Stop(cls, marker, tuple(f"{r.name} ({r.law})" for r in takers[marker]))
+        DeadEnd(cls, marker, tuple(f"{r.name} ({r.law})" for r in takers[marker]))
         for cls, marker in stops
         if (cls, marker) not in further
     ]
-
-
-__all__ = ["FUSING", "Miss", "Stop", "describe", "near_misses", "stopped"]

@@ -8,16 +8,7 @@ from typing import Any
 from ..engine.frozen import Frozen, Row
 from ..terms import CLASSES, DIM, INTS, LIST, NUMBERS, OPS, TENSOR, Op
 
-_INFIX = {
-    "Add": (" + ", 1),
-    "Sub": (" - ", 1),
-    "Mul": ("*", 2),
-    "Div": ("/", 2),
-    "MatMul": (" @ ", 2),
-    "Pow": ("**", 3),
-}
 _LONGEST = 400
-_LAST = {"SliceC", "Concat", "Softmax"}  # an axis of -1 goes without saying
 
 Show = Callable[[Any, int], str]
 
@@ -111,14 +102,15 @@ class Notation:
         self, op: str, operands: Sequence[Any], show: Show, binds: int, items: Callable[[Any], list[str]]
     ) -> str:
         """A term from its operands: `show` prints one, `items` the elements of a list."""
-        if op in _INFIX:
-            sign, strength = _INFIX[op]
+        term = self.ops[op]
+        if term.infix is not None:
+            sign, strength = term.infix
             text = f"{show(operands[0], strength)}{sign}{show(operands[1], strength + 1)}"
             return f"({text})" if strength < binds else text
         if op == "Neg":
             return f"-{show(operands[0], 3)}"
         texts: list[str] = []
-        for operand, sort in zip(operands, self.ops[op].sorts, strict=True):
+        for operand, sort in zip(operands, term.sorts, strict=True):
             texts += items(operand) if sort == LIST else [show(operand, 3 if op == "SliceC" else 0)]
         if op == "SliceC":
             x, axis, start, end, step = texts
@@ -126,9 +118,9 @@ class Notation:
             return f"{x}[{start}:{end}{stride}{place}]"
         if op in NUMBERS:
             return texts[0]
-        if op in _LAST and texts[-1] == "-1":
+        if term.implied and texts[-1] == "-1":
             texts.pop()
-        return f"{_name(self.ops[op])}({', '.join(texts)})"
+        return f"{_name(term)}({', '.join(texts)})"
 
 
 def _name(op: Op) -> str:

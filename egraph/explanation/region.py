@@ -16,7 +16,7 @@ from typing import Any
 from ..engine.frozen import Frozen, Row
 from ..engine.rule import STAGES, Rule
 from ..engine.term_graph import TermGraph
-from ..terms import CLASSES, LAYOUT, names
+from ..terms import CLASSES, CONSTANTS, LAYOUT, LEAVES, names
 from ..terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from .view import View, Views
 
@@ -24,7 +24,8 @@ from .view import View, Views
 CONE_LIMIT = 500
 #: A leaf beside the cone is looked at this many operators deep.
 _REACH = 4
-_LEAVES = names("input", "stored", "number", "absent") | {"Nil"}
+_LEAVES = LEAVES | CONSTANTS | {"Nil"}
+_PARTS = names("list") | {"DimT"}
 _OPAQUE = names("opaque")
 _FLOATS = frozenset({FLOAT32, FLOAT16, FLOAT64, BFLOAT16})
 
@@ -319,7 +320,4 @@ class Regions:
 
 def _heads(rule: Rule) -> list[tuple[frozenset[str], frozenset[str]]]:
     """Terms each reading of a rule takes and terms it makes; leaves and lists aside."""
-    return [(takes - _LEAVES, makes - _LEAVES - takes - {"Cons", "DimT"}) for takes, makes in rule.takes_and_makes]
-
-
-__all__ = ["CONE_LIMIT", "Cone", "Region", "Regions"]
+    return [(takes - _LEAVES, makes - _LEAVES - takes - _PARTS) for takes, makes in rule.takes_and_makes]

@@ -79,6 +79,3 @@ class Views:
 
     def _given(self, rows: Iterable[Row]) -> Iterator[Row]:
         yield from {r.cls: r for row in rows for r in self._shapes(row) or ()}.values()
-
-
-__all__ = ["View", "Views"]

@@ -17,8 +17,6 @@ from ..errors import ExtractionError
 from .milp import Program
 from .problem import Choice, ENode, Option, Problem, components, postorder, prune, reduce, weigh
 
-__all__ = ["ENode", "Extraction", "extract"]
-
 # Branchings after which a component is left to HiGHS, whose calls take as long as some hundred of them.
 _SEARCH_LIMIT = 1000
 # A whole choice that turns out to have a cycle costs as much time as so many branchings.

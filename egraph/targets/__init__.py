@@ -3,9 +3,9 @@
 from .prices import Prices, Rate
 from .roofline import Roofline
 from .target import MS, Target, from_kernels, target
-from .work import ABSENT, CostModel, NodeCount, Tensor, Work
+from .work import ABSENT, CostModel, NodeCount, TensorType, Work
 
 __all__ = [
-    "ABSENT", "MS", "CostModel", "NodeCount", "Prices", "Rate", "Roofline", "Target", "Tensor", "Work", "from_kernels",
-    "target",
+    "ABSENT", "MS", "CostModel", "NodeCount", "Prices", "Rate", "Roofline", "Target", "TensorType", "Work",
+    "from_kernels", "target",
 ]  # fmt: skip

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Mapping
 
 from .kernels import Kernels
-from .prices import Prices, Rate
+from .prices import Prices, Rate, Ratios
 
 NAME, PROVIDER, OPSET_MAX = "cpu", "CPUExecutionProvider", 28
 
 # Kernel registry of the provider: the newest kernel of each op, main operand; float16 by inserted Casts where there is
 # float32 (loaded for Erf, Where, Softmax, Cos, Trilu, CumSum, ...).
-KERNELS: Kernels = MappingProxyType(
-    {
-        "": """
+KERNELS: Kernels = {
+    "": """
             f16 f32: Acos Acosh Asin Asinh Atan Atanh Attention AveragePool Col2Im Conv ConvTranspose
                 Cosh Det Elu Erf Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool HardSigmoid Hardmax
                 InstanceNormalization LRN LeakyRelu LpPool MaxRoiPool MaxUnpool Mean
@@ -56,37 +55,37 @@ KERNELS: Kernels = MappingProxyType(
             float bf16 i8 i64: Unique
             float i8 i32 i64 u8 u32: Where
         """,
-        "com.microsoft": """
+    "com.microsoft": """
             f16 f32: Attention BiasGelu DecoderMaskedMultiHeadAttention EmbedLayerNormalization FastGelu
                 FusedConv FusedGemm Gelu GroupQueryAttention MRotaryEmbedding MatMulNBits MoE
                 MultiHeadAttention QuickGelu RotaryEmbedding SparseAttention TransposeMatMul
             bf16 f16 f32: QMoE ScaledSiLU SkipLayerNormalization SkipSimplifiedLayerNormalization
             float: FusedMatMul Inverse
         """,
-    }
-)
+}
+
+# Registered, but the op's schema does not allow the type.
+NOT_BY_SCHEMA: Kernels = {"com.microsoft": "f64: SkipLayerNormalization SkipSimplifiedLayerNormalization"}
 
 # Ops without a kernel, or without one for the type, that load because onnxruntime expands their body.
-BODIES: Kernels = MappingProxyType(
-    {
-        "": """
+BODIES: Kernels = {
+    "": """
             f64: Attention
             f16 f32: HardSwish Mish
             float: GroupNormalization Swish
             float bf16: CastLike
         """,
-        "com.microsoft": """
+    "com.microsoft": """
             f64: FastGelu QuickGelu
         """,
-    }
-)
+}
 
 
 _X, _C, _NONE = "x", "c", ""
 # Zen 3 with AVX2, one thread, chains of one op: (time of 20 - time of 4)/16. Rates below what memory traffic costs have
 # no entry. The 4-D rotary and the two Skip norms follow runs inside whole layers, where their inputs are cold, rather
 # than the chains.
-_RATES = MappingProxyType({
+_RATES = {
     "Div": Rate(250),
     "Reciprocal": Rate(250),
     "Pow": Rate(480),
@@ -133,30 +132,28 @@ _RATES = MappingProxyType({
     "Cast": Rate(80, 80),
     "TopK": Rate(5000),
     "CumSum": Rate(1000),
-})  # fmt: skip
+}  # fmt: skip
 _SIMPLE = frozenset(
     "Add Sub Mul Neg Abs Sum Max Min Relu Clip And Or Not Equal Less LessOrEqual Greater GreaterOrEqual "
     "ConstantOfShape Trilu Tile Range".split()
 )
-_ATTENTION = MappingProxyType(
-    {  # (op, float16, fewer key than query heads)
-        ("MsMHA", False, False): (0.89, 0.89, 0.92),
-        ("MsMHA", True, False): (1.20, 0.90, 0.72),
-        ("MsGQA", False, False): (1.23, 1.01, 0.81),
-        ("MsGQA", True, False): (0.60, 0.70, 0.59),
-        ("MsGQA", False, True): (0.58, 0.94, 0.71),
-        ("MsGQA", True, True): (0.47, 0.75, 0.69),
-        ("OnnxAttention", False, False): (0.80, 0.81, 0.91),
-        ("OnnxAttention", True, False): (0.55, 1.04, 0.89),
-        ("OnnxAttention", False, True): (0.46, 0.78, 0.94),
-        ("OnnxAttention", True, True): (0.43, 1.19, 1.01),
-        ("OnnxAttention3", False, False): (0.80, 0.81, 0.91),
-        ("OnnxAttention3", True, False): (0.55, 1.85, 1.20),
-        ("OnnxAttention3", False, True): (0.46, 0.78, 0.94),
-        ("OnnxAttention3", True, True): (0.43, 2.10, 1.35),
-    }
-)
-_BODIES = MappingProxyType({
+_ATTENTION: Mapping[tuple[str, bool, bool], Ratios] = {  # (op, float16, fewer key than query heads)
+    ("MsMHA", False, False): (0.89, 0.89, 0.92),
+    ("MsMHA", True, False): (1.20, 0.90, 0.72),
+    ("MsGQA", False, False): (1.23, 1.01, 0.81),
+    ("MsGQA", True, False): (0.60, 0.70, 0.59),
+    ("MsGQA", False, True): (0.58, 0.94, 0.71),
+    ("MsGQA", True, True): (0.47, 0.75, 0.69),
+    ("OnnxAttention", False, False): (0.80, 0.81, 0.91),
+    ("OnnxAttention", True, False): (0.55, 1.04, 0.89),
+    ("OnnxAttention", False, True): (0.46, 0.78, 0.94),
+    ("OnnxAttention", True, True): (0.43, 1.19, 1.01),
+    ("OnnxAttention3", False, False): (0.80, 0.81, 0.91),
+    ("OnnxAttention3", True, False): (0.55, 1.85, 1.20),
+    ("OnnxAttention3", False, True): (0.46, 0.78, 0.94),
+    ("OnnxAttention3", True, True): (0.43, 2.10, 1.35),
+}
+_BODIES = {
     "FastGelu": (  # a x (1 + tanh(x (b + c x x)))
         ("Mul", _X), ("Mul", _C), ("Add", _C), ("Mul", _X), ("Tanh", _NONE), ("Add", _C), ("Mul", _X), ("Mul", _C),
     ),
@@ -164,7 +161,7 @@ _BODIES = MappingProxyType({
         ("Pow", _C), ("Mul", _C), ("Add", _C), ("Mul", _X), ("Tanh", _NONE), ("Add", _C), ("Mul", _X), ("Mul", _C),
     ),
     "Gelu": (("Div", _C), ("Erf", _NONE), ("Add", _C), ("Mul", _X), ("Mul", _C)),  # x/sqrt(2), erf, +1, times x, /2
-})  # fmt: skip
+}  # fmt: skip
 
 PRICES = Prices(
     what="CPU time", launch=500_000, view=200_000, byte=14.0, mac=22.0, half_mac=22.0, widening=1.15, rates=_RATES,

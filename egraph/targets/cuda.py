@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from .kernels import Kernels
 from .prices import Prices, Rate
 
@@ -11,13 +9,12 @@ NAME, PROVIDER, OPSET_MAX = "cuda", "CUDAExecutionProvider", 24
 
 # The documented kernels of the fused ops. GroupQueryAttention has no float32 there. What is not named here runs, of the
 # default domain, as the CPU provider does, which onnxruntime falls back to.
-KERNELS: Kernels = MappingProxyType(
-    {
-        "": """
+KERNELS: Kernels = {
+    "": """
             bf16 f16 f32: Attention RotaryEmbedding
             float bf16: SimplifiedLayerNormalization
         """,
-        "com.microsoft": """
+    "com.microsoft": """
             bf16 f16 f32: Attention MatMulNBits MoE MultiHeadAttention RotaryEmbedding
                 SkipLayerNormalization SkipSimplifiedLayerNormalization
             bf16 f16: GroupQueryAttention GroupQueryAttention+qk_norm GroupQueryAttention+rotary
@@ -26,8 +23,7 @@ KERNELS: Kernels = MappingProxyType(
             float bf16: BiasGelu FastGelu FusedMatMul Gelu QuickGelu
             float: BiasSoftmax
         """,
-    }
-)
+}
 
 # NVIDIA A100 40 GB, from its data sheet: 1,555 GB/s; 19.5 TFLOPS in float32, 312 in float16 on tensor cores; and about
 # 4 us from one kernel to the next. An operator costs its traffic or its products, whichever takes longer.

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 #: domain -> lines "dtype ...: Op ...", a deeper indent goes on with the ops.
 Kernels = Mapping[str, str]
 
-_SHORT: Mapping[str, str] = MappingProxyType(
-    {
-        "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "b1": "bool",
-        "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-        "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    }
-)  # fmt: skip
+_SHORT: Mapping[str, str] = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "b1": "bool",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+}  # fmt: skip
 #: Element types kernels are listed for.
 DTYPES = tuple(_SHORT.values())
 # Groups of dtypes in the tables.
-_SETS: Mapping[str, str] = MappingProxyType(
-    {
-        "any": "float int bf16 b1",
-        "float": "f16 f32 f64",
-        "int": "i8 i16 i32 i64 u8 u16 u32 u64",
-    }
-)
+_SETS: Mapping[str, str] = {
+    "any": "float int bf16 b1",
+    "float": "f16 f32 f64",
+    "int": "i8 i16 i32 i64 u8 u16 u32 u64",
+}
 
 
 def expand(table: Kernels) -> set[tuple[str, str, str]]:

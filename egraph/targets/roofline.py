@@ -11,7 +11,7 @@ from ..errors import CostError
 from ..terms import OPS, SILENT
 from . import cpu
 from .prices import Prices, Rate
-from .work import ABSENT, HALF, NOMINAL_DEPTH, Tensor, Work
+from .work import ABSENT, HALF, NOMINAL_DEPTH, TensorType, Work
 
 # onnxruntime gives these their input's memory.
 _VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size"})
@@ -36,7 +36,7 @@ def _terms_by_operator() -> Mapping[str, str]:
 
 
 _TERMS = _terms_by_operator()
-_ATTENTION = frozenset(op.name for op in OPS.values() if op.forms and {"q", "k", "v"} <= {n for n, _ in op.operands})
+_ATTENTION = frozenset(op.name for op in OPS.values() if op.attends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +174,11 @@ class _Heads:
     appends: bool
     masked: bool
 
-    def tensor(self, *dims: int) -> Tensor:
-        return Tensor(self.dtype, (self.batch, *dims))
+    def tensor(self, *dims: int) -> TensorType:
+        return TensorType(self.dtype, (self.batch, *dims))
 
-    def mask(self, tokens: int) -> Tensor:
-        return Tensor(self.dtype, (self.batch, 1, tokens, self.keys))
+    def mask(self, tokens: int) -> TensorType:
+        return TensorType(self.dtype, (self.batch, 1, tokens, self.keys))
 
 
 def _heads(work: Work) -> _Heads:
@@ -210,7 +210,7 @@ def _heads(work: Work) -> _Heads:
 def _body(steps: Iterable[tuple[str, str]], work: Work) -> Iterable[Work]:
     """The function body onnxruntime expands where it has no kernel."""
     x = (work.outs + work.ins)[:1]
-    second = {"x": x, "c": (Tensor(x[0].dtype, (), True),), "": ()}
+    second = {"x": x, "c": (TensorType(x[0].dtype, (), True),), "": ()}
     for op, operand in steps:
         yield Work(op, x + second[operand], x)
 
@@ -229,7 +229,7 @@ def _transposes(work: Work) -> Rate | None:
 
 def _depth(op: str, work: Work) -> int:
     """The number of products summed into one element of the result."""
-    unknown = Tensor("", None)
+    unknown = TensorType("", None)
     a, b = (list(t.shape or ()) for t in (*work.ins[:2], unknown, unknown)[:2])
     if op in ("Conv", "ConvTranspose"):
         return math.prod(b[1:]) if b else NOMINAL_DEPTH
@@ -244,7 +244,7 @@ def _is_half(work: Work) -> bool:
     return any(tensor.dtype in HALF for tensor in work.ins + work.outs)
 
 
-def _traffic(tensors: tuple[Tensor, ...], widened: bool) -> tuple[int, int]:
+def _traffic(tensors: tuple[TensorType, ...], widened: bool) -> tuple[int, int]:
     """All bytes, with float16 as float32 if `widened`, and the elements of the largest."""
     total = largest = 0
     for tensor in tensors:
@@ -254,7 +254,7 @@ def _traffic(tensors: tuple[Tensor, ...], widened: bool) -> tuple[int, int]:
     return total, largest
 
 
-def _rank(tensors: tuple[Tensor, ...]) -> int | None:
+def _rank(tensors: tuple[TensorType, ...]) -> int | None:
     return len(tensors[0].shape) if tensors and tensors[0].shape is not None else None
 
 

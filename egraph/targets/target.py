@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from types import MappingProxyType
 from typing import Protocol
 
 from ..errors import CostError, TargetError
@@ -96,19 +95,9 @@ class Kernel(Protocol):
 
 
 _LATEST = 2**31 - 1
-# Registered for double, but the op's schema does not allow it.
-_NO_DOUBLE = frozenset({(MS, "SkipLayerNormalization"), (MS, "SkipSimplifiedLayerNormalization")})
 
-
-_ORT_TYPES: Mapping[str, str] = MappingProxyType(
-    {name: name for name in DTYPES if name not in ("float32", "float64")} | {"float": "float32", "double": "float64"}
-)
-_BUILT_IN = MappingProxyType(
-    {
-        cpu.NAME: cpu,
-        cuda.NAME: cuda,
-    }
-)
+_ORT_TYPES: Mapping[str, str] = {name: name for name in DTYPES} | {"float": "float32", "double": "float64"}
+_BUILT_IN = {runtime.NAME: runtime for runtime in (cpu, cuda)}
 
 
 def from_kernels(
@@ -134,7 +123,7 @@ def from_kernels(
         ops |= {(domain, kernel.op_name, dtype) for dtype in names if dtype}
     if not ops:
         raise TargetError(f"onnxruntime has no kernels for {provider}: is that provider installed?")
-    ops -= {(*kind, "float64") for kind in _NO_DOUBLE}
+    ops -= expand(cpu.NOT_BY_SCHEMA)
     if provider == "CPUExecutionProvider":
         ops |= {(domain, op, "float16") for domain, op, dtype in ops if dtype == "float32"}
         ops |= expand(cpu.BODIES)

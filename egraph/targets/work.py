@@ -26,7 +26,7 @@ _WIDTH = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorType:
     """What a cost model may know of a value: dtype in numpy's spelling ("" if absent) and dims.
 
     `shape` has the reference dims filled in; None is an unknown rank. `const` says that the value is
@@ -49,7 +49,7 @@ class Tensor:
 
 
 # An optional input that is left out.
-ABSENT = Tensor("", (0,), True)
+ABSENT = TensorType("", (0,), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Work:
     """
 
     op: str
-    ins: tuple[Tensor, ...]
-    outs: tuple[Tensor, ...]
+    ins: tuple[TensorType, ...]
+    outs: tuple[TensorType, ...]
     attrs: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
 

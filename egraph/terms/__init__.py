@@ -18,10 +18,10 @@ from .op import (
     form,
     signature,
 )  # fmt: skip
-from .table import CONSTANTS, FUSED, LAYOUT, LEAVES, NUMBERS, OPS, SILENT, names
+from .table import CONSTANTS, FUSED, LAYOUT, LEAVES, NUMBERS, OPAQUE, OPS, SILENT, names
 
 __all__ = [
     "CLASSES", "CONSTANTS", "DIM", "FLOAT", "FUSED", "INT", "INTS", "LAYOUT", "LEAVES", "LIST", "NODE",
-    "NUMBERS", "OPS", "SILENT", "TENSOR", "Assumed", "Form", "IllFormed", "NodeView", "Op", "declare", "form", "names",
-    "signature",
+    "NUMBERS", "OPAQUE", "OPS", "SILENT", "TENSOR", "Assumed", "Form", "IllFormed", "NodeView", "Op", "declare", "form",
+    "names", "signature",
 ]  # fmt: skip

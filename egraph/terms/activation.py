@@ -64,21 +64,25 @@ def _read_quick_gelu(node: NodeView) -> tuple[Any, ...]:
 
 _MS = "com.microsoft::"
 
+GELU = declare(
+    "Gelu", "x", _gelu, "same", role="fused", floating=True,
+    forms=(form(f"{_MS}Gelu", "x"), form("Gelu", "x", since=20)),
+    reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_ms_gelu},
+)  # fmt: skip
+FAST_GELU = declare(
+    "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True, requires=_no_scalar,
+    forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_fast_gelu},
+)  # fmt: skip
+QUICK_GELU = declare(
+    "QuickGelu", "x alpha:f64", _quick_gelu, "same", role="fused", floating=True,
+    forms=(form(f"{_MS}QuickGelu", "x", "alpha"),), reads={f"{_MS}QuickGelu": _read_quick_gelu},
+)  # fmt: skip
+
 TERMS: tuple[Op, ...] = (
     declare("ErfPlus", "x", _erf_plus, "same", role="marker", floating=True),
     declare("Cubic", "x", _cubic, "same", role="marker", floating=True),
     declare("TanhPlus", "x", _tanh_plus, "same", role="marker", floating=True),
-    declare(
-        "Gelu", "x", _gelu, "same", role="fused", floating=True,
-        forms=(form(f"{_MS}Gelu", "x"), form("Gelu", "x", since=20)),
-        reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_ms_gelu},
-    ),
-    declare(
-        "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True, requires=_no_scalar,
-        forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_fast_gelu},
-    ),
-    declare(
-        "QuickGelu", "x alpha:f64", _quick_gelu, "same", role="fused", floating=True,
-        forms=(form(f"{_MS}QuickGelu", "x", "alpha"),), reads={f"{_MS}QuickGelu": _read_quick_gelu},
-    ),
-)  # fmt: skip
+    GELU,
+    FAST_GELU,
+    QUICK_GELU,
+)

@@ -76,38 +76,38 @@ def _reduction(name: str, axes_are_input_since: int) -> tuple[Any, ...]:
     return before, form(name, "x axes", "keepdims=keep", since=axes_are_input_since)
 
 
-def _unary(name: str, f: Callable[..., Any], *, floating: bool = True) -> Op:
-    return declare(name, "x", quiet(f), "same", floating=floating)
+def _unary(name: str, f: Callable[..., Any], *, floating: bool = True, **more: Any) -> Op:
+    return declare(name, "x", quiet(f), "same", floating=floating, **more)
 
 
-def _binary(name: str, f: Callable[..., Any], *, commutative: bool = False, boolean: bool = False) -> Op:
-    return declare(name, "x y", quiet(f), "broadcast", same="x y", commutative=commutative, boolean=boolean)
+def _binary(name: str, f: Callable[..., Any], *, exact: bool = True, **more: Any) -> Op:
+    return declare(name, "x y", quiet(f), "broadcast", same="x y", exact=exact, **more)
 
 
 def _comparison(name: str, f: Callable[..., Any], *, commutative: bool = False) -> Op:
-    return declare(name, "x y", f, "broadcast", dtype="bool", same="x y", commutative=commutative)
+    return _binary(name, f, dtype="bool", commutative=commutative)
 
 
 TERMS: tuple[Op, ...] = (
-    _unary("Neg", np.negative, floating=False),
-    _unary("Sqrt", np.sqrt),
-    _unary("Reciprocal", np.reciprocal),
+    _unary("Neg", np.negative, floating=False, exact=True, folds=True),
+    _unary("Sqrt", np.sqrt, folds=True),
+    _unary("Reciprocal", np.reciprocal, folds=True),
     _unary("Cos", np.cos),
     _unary("Sin", np.sin),
     _unary("Tanh", np.tanh),
     _unary("Exp", np.exp),
     _unary("Log", np.log),
-    _unary("Abs", np.abs, floating=False),
+    _unary("Abs", np.abs, floating=False, exact=True),
     _unary("Erf", erf),
     _unary("Sigmoid", sigmoid),
-    declare("Not", "x", np.logical_not, "same", boolean=True),
+    declare("Not", "x", np.logical_not, "same", boolean=True, exact=True),
     declare("IsNaN", "x", np.isnan, "same", dtype="bool", floating=True),
-    declare("Cast", "x to:i64", _cast, "same", dtype="cast"),
-    _binary("Add", np.add, commutative=True),
-    _binary("Mul", np.multiply, commutative=True),
-    _binary("Sub", np.subtract),
-    _binary("Div", _divide),
-    _binary("Pow", _pow),
+    declare("Cast", "x to:i64", _cast, "same", dtype="cast", weights="x", exact=True, folds=True),
+    _binary("Add", np.add, commutative=True, weights="x y", folds=True, infix=(" + ", 1)),
+    _binary("Mul", np.multiply, commutative=True, weights="x y", folds=True, infix=("*", 2)),
+    _binary("Sub", np.subtract, folds=True, infix=(" - ", 1)),
+    _binary("Div", _divide, folds=True, positive=True, infix=("/", 2)),
+    _binary("Pow", _pow, exact=False, folds=True, positive=True, infix=("**", 3)),
     _binary("Max", np.maximum, commutative=True),
     _binary("And", np.logical_and, commutative=True, boolean=True),
     _binary("Or", np.logical_or, commutative=True, boolean=True),
@@ -116,9 +116,9 @@ TERMS: tuple[Op, ...] = (
     _comparison("LessOrEqual", np.less_equal),
     _comparison("Greater", np.greater),
     _comparison("GreaterOrEqual", np.greater_equal),
-    declare("Where", "c x y", _where, "where", dtype="second", same="x y"),
-    declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y"),
-    declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True),
+    declare("Where", "c x y", _where, "where", dtype="second", same="x y", moves="x y", exact=True),
+    declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
+    declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True),
     declare(
         "ReduceMean", "x axes:IV keep:i64", _mean, "reduce", forms=_reduction("ReduceMean", 18), short="mean",
     ),
@@ -127,5 +127,5 @@ TERMS: tuple[Op, ...] = (
         "ReduceMax", "x axes:IV keep:i64", lambda x, axes, keep: _kept(np.max(x, axis=axes), axes, keep), "reduce",
         forms=_reduction("ReduceMax", 18), short="max",
     ),
-    declare("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range"),
+    declare("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range", exact=True),
 )  # fmt: skip

@@ -269,7 +269,7 @@ TERMS: tuple[Op, ...] = (
     ),
     declare(
         "MsGQA", f"{_GQA_TENSORS} q_weight k_weight {_GQA_NUMBERS} eps:f64", quiet(ms_gqa), out=NODE, dtype="",
-        role="fused",
+        role="fused", norms={"q": ("q_weight", "num_heads"), "k": ("k_weight", "kv_num_heads")},
         forms=(form(_GQA, f"{_GQA_TENSORS} - - - q_weight k_weight", " qk_norm_epsilon=eps ".join(_GQA_OPTIONS),
                     outputs="3", kernel="GroupQueryAttention+qk_norm"),),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,38 +60,42 @@ def _axes(name: str) -> tuple[Any, ...]:
     return form(name, "x", "axes=[axis]"), form(name, "x axis", since=13)
 
 
+def _moving(name: str, operands: str, f: Callable[..., Any], shape: str, moves: str = "x", **more: Any) -> Op:
+    return declare(name, operands, f, shape, moves=moves, exact=True, **more)
+
+
 TERMS: tuple[Op, ...] = (
-    declare("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", layout=True),
-    declare("Reshape", "x target", _reshape, "reshape", requires=_not_empty, layout=True),
-    declare("Expand", "x target", _expand, "expand"),
-    declare(
+    _moving("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", layout=True, weights="x"),
+    _moving("Reshape", "x target", _reshape, "reshape", requires=_not_empty, layout=True, weights="x"),
+    _moving("Expand", "x target", _expand, "expand", carries=True),
+    _moving(
         "Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze", forms=_axes("Unsqueeze"),
-        layout=True,
+        layout=True, weights="x", folds=True,
     ),
-    declare(
-        "Squeeze", "x axis:i64", lambda x, a: np.squeeze(x, a), "squeeze", forms=_axes("Squeeze"),
-        layout=True,
+    _moving(
+        "Squeeze", "x axis:i64", lambda x, a: np.squeeze(x, a), "squeeze", forms=_axes("Squeeze"), layout=True,
+        folds=True,
     ),
-    declare(
+    _moving(
         "Slice", "x start end axis:i64 step:i64", _slice, "slice", forms=(form("Slice", "x start end axis step?1"),),
     ),
-    declare(  # of constant bounds that are in range
+    _moving(  # of constant bounds that are in range
         "SliceC", "x axis:i64 start:i64 end:i64 step:i64", lambda x, a, s, e, t: _along(x, a, slice(s, e, t)), "slicec",
         requires=_slice_fits, forms=(form("Slice", "x start end axis step?1"),),
     ),
-    declare("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather"),
-    declare(
-        "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", dtype="list",
-        requires=_one_type, short="cat",
+    _moving("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather", carries=True, weights="x"),
+    _moving(
+        "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", "xs", dtype="list",
+        requires=_one_type, short="cat", implied=True,
     ),
-    declare(
-        "Split", "x axis:i64 sizes:IV", _split, out=NODE, shape="split", dtype="", requires=_parts_fit,
+    _moving(
+        "Split", "x axis:i64 sizes:IV", _split, "split", out=NODE, dtype="", requires=_parts_fit,
         forms=(form("Split", "x", "axis split=sizes", outputs="sizes"),
                form("Split", "x sizes", "axis", since=13, outputs="sizes")),
     ),
     declare(
         "Shape", "x first:i64 last:i64",  # dims first..last-1 counted from the end; last = 0 means through the end
-        lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64",
+        lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64", exact=True,
     ),
     declare("Cell", "x index:i64 axis:i64", lambda x, i, a: np.take(x, i, axis=a), role="marker", common=True,
             doc="x at a place"),

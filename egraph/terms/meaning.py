@@ -70,6 +70,3 @@ def _check(op: Op, args: list[Any], tensors: list[np.ndarray]) -> None:
         raise IllFormed(f"{op.name} of {tensors[0].dtype}")
     if op.requires is not None:
         op.requires(*args)
-
-
-__all__ = ["apply", "evaluate", "widened"]

@@ -56,13 +56,14 @@ TERMS: tuple[Op, ...] = (
     declare("RNorm", "x eps:f64", rnorm, "same", role="marker", floating=True),
     declare("Center", "x", lambda x: (x - x.mean(-1, keepdims=True)).astype(x.dtype), "same", role="marker"),
     declare(
-        "RMSNorm", "x w eps:f64", rms_norm, "same", role="fused", same="x w", floating=True, requires=_vectors,
+        "RMSNorm", "x w eps:f64", rms_norm, "same", role="fused", same="x w", weights="w", floating=True,
+        requires=_vectors,
         forms=(form(_SIMPLIFIED, "x w", "axis:-1 epsilon=eps stash_type:1"),
                form(_RMS, "x w", "axis:-1 epsilon=eps stash_type:1", since=23)),
         reads={_RMS: _read_rms_norm, _SIMPLIFIED: _read_rms_norm},
     ),
     declare(
-        "LayerNorm", "x w b eps:f64", layer_norm, "same", role="fused", same="x w b", floating=True, requires=_vectors,
-        forms=(form(_LAYER, "x w b", "axis:-1 epsilon=eps"),), reads={_LAYER: _read_layer_norm},
+        "LayerNorm", "x w b eps:f64", layer_norm, "same", role="fused", same="x w b", weights="w b", floating=True,
+        requires=_vectors, forms=(form(_LAYER, "x w b", "axis:-1 epsilon=eps"),), reads={_LAYER: _read_layer_norm},
     ),
 )  # fmt: skip

@@ -38,23 +38,14 @@ class NodeView(Protocol):
     """What a reader of a fused operator's node may ask."""
 
     def present(self, i: int) -> bool: ...
-
     def count(self) -> int: ...
-
     def x(self, i: int = 0) -> Any: ...
-
     def dims(self, i: int = 0) -> tuple[int | str, ...] | None: ...
-
     def is_bool(self, i: int) -> bool: ...
-
     def int(self, name: str, default: _Integer) -> _Integer: ...
-
     def float(self, name: str, default: float) -> float: ...
-
     def string(self, name: str, default: str) -> str: ...
-
     def last_axis(self, name: str, default: _Integer) -> bool: ...
-
     def only_first_output(self) -> bool: ...
 
 
@@ -81,7 +72,8 @@ class Form:
 
     `inputs` names the operand at each position, "" where one is left out; an attribute of the term among them is
     written as an int64 tensor, and left out where it equals the number in `defaults`. `kernel` is what a target must
-    have, the operator unless it runs with some options only.
+    have, the operator unless it runs with some options only. `indexes` are the positions that hold indices, each with
+    that of the table, whether the term has them or not.
     """
 
     domain: str
@@ -92,6 +84,7 @@ class Form:
     outputs: str = ""  # of a node: their number, or the vector operand that has an element for each
     kernel: str = ""
     defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    indexes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def name(self) -> str:
@@ -100,7 +93,8 @@ class Form:
 
 
 def form(
-    kind: str, inputs: str, attributes: str = "", *, since: int = 1, outputs: str = "", kernel: str = ""
+    kind: str, inputs: str, attributes: str = "", *, since: int = 1, outputs: str = "", kernel: str = "",
+    indexes: Mapping[int, int] = MappingProxyType({}),
 ) -> Form:  # fmt: skip
     """A form from its texts.
 
@@ -113,7 +107,7 @@ def form(
     return Form(
         "" if domain == "ai.onnx" else domain, op_type, tuple(name.replace("-", "") for name, _, _ in places),
         tuple(_attribute(word) for word in attributes.split()), since, outputs, kernel or op_type,
-        MappingProxyType({name: int(default) for name, _, default in places if default}),
+        MappingProxyType({name: int(default) for name, _, default in places if default}), indexes,
     )  # fmt: skip
 
 
@@ -130,36 +124,36 @@ def _attribute(word: str) -> Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One kind of term.
-
-    operands: (name, sort) in order. numpy: its meaning on arrays and plain numbers; None for what the file alone says.
-    shape: a law of facts.py ("" = none). dtype: "first", "second" or "list" (of that tensor operand), "cast" (an
-    attribute says), "bool", "int64", "" (not derived). same: operands that share one element type. floating, boolean:
-    the first operand's type must be so. requires: raises IllFormed, or Assumed, for other operands no model can hold.
-    layout: it has the elements of the first operand, each once. common: a marker that many
-    graphs hold without any fused operator in sight. single: computes in float32 at most, so no double may be. short:
-    its name in algebra. forms: how it is written, oldest first. reads: ONNX kinds that are read as it, each by a
-    function.
-    """
+    """One kind of term."""
 
     name: str
-    operands: tuple[tuple[str, str], ...]
-    numpy: Callable[..., Any] | None
+    operands: tuple[tuple[str, str], ...]  # (name, sort) in order
+    numpy: Callable[..., Any] | None  # its meaning on arrays and plain numbers; None for what the file alone says
     out: str = TENSOR
-    shape: str = ""
-    dtype: str = "first"
+    shape: str = ""  # a law of facts.py; "" for none
+    dtype: str = "first"  # "first", "second", "list": of that operand; "cast": an attribute; "bool", "int64"; "": none
     role: str = "operator"
     commutative: bool = False
-    same: tuple[str, ...] = ()
-    floating: bool = False
+    same: tuple[str, ...] = ()  # operands that share one element type
+    floating: bool = False  # what the first operand's type must be
     boolean: bool = False
-    requires: Callable[..., None] | None = field(default=None, compare=False)
-    layout: bool = False
-    common: bool = False
-    single: bool = False
-    short: str = ""
-    forms: tuple[Form, ...] = field(default=(), compare=False)
-    reads: Mapping[str, NodeReader] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    requires: Callable[..., None] | None = field(default=None, compare=False)  # raises IllFormed, or Assumed
+    moves: tuple[str, ...] = ()  # operands whose elements it has, as they are
+    layout: bool = False  # it has those of the first operand, each once
+    carries: bool = False  # or not once, but what facts tell of all of them is told of the result as well
+    exact: bool = False  # integers and IEEE 754 fix its result to the bit
+    folds: bool = False  # of constants of one element, it is computed as the model is read
+    positive: bool = False  # of integers, only where the second one is above 0
+    weights: tuple[str, ...] = ()  # operands that a model trains
+    #: Operands it norms itself, each with the weight of its norm and the attribute that has its number of heads.
+    norms: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    single: bool = False  # it computes in float32 at most, so no double may be
+    common: bool = False  # a marker that many graphs hold without any fused operator in sight
+    short: str = ""  # its name in algebra
+    infix: tuple[str, int] | None = None  # its sign there, and how strongly that binds
+    implied: bool = False  # there, a last operand of -1 goes without saying
+    forms: tuple[Form, ...] = field(default=(), compare=False)  # how it is written, oldest first
+    reads: Mapping[str, NodeReader] = field(default_factory=lambda: MappingProxyType({}), compare=False)  # by ONNX kind
     doc: str = field(default="", compare=False)
 
     @property
@@ -175,6 +169,11 @@ class Op:
     def constants(self) -> dict[str, Any]:
         """Attributes of its newest form that it need not name."""
         return {a.name: a.constant for f in self.forms[-1:] for a in f.attributes if not a.operand}
+
+    @property
+    def attends(self) -> bool:
+        """It is an operator for attention, which takes an additive mask."""
+        return bool(self.forms) and {"q", "k", "v"} <= {name for name, _ in self.operands}
 
     @property
     def marker(self) -> bool:
@@ -205,7 +204,7 @@ def signature(text: str) -> tuple[tuple[str, str], ...]:
 
 def declare(
     name: str, operands: str, numpy: Callable[..., Any] | None, shape: str = "", *, forms: tuple[Form, ...] = (),
-    same: str = "", role: str = "operator", **more: Any,
+    role: str = "operator", same: str = "", weights: str = "", moves: str = "", **more: Any,
 ) -> Op:  # fmt: skip
     """A declaration. An operator without `forms` is written as the node of its name, tensors and lists as inputs and
     the rest as attributes. Raises RuleError where a form names no operand.
@@ -214,7 +213,9 @@ def declare(
     if not forms and role in ("operator", "fused"):
         inputs = " ".join(n for n, sort in sorted_operands if sort in CLASSES)
         forms = (form(name, inputs, " ".join(n for n, sort in sorted_operands if sort not in CLASSES)),)
-    op = Op(name, sorted_operands, numpy, shape=shape, role=role, same=tuple(same.split()), forms=forms, **more)
+    named = {"same": same, "weights": weights, "moves": moves}
+    more |= {trait: tuple(words.split()) for trait, words in named.items()}
+    op = Op(name, sorted_operands, numpy, shape=shape, role=role, forms=forms, **more)
     names = {n for n, _ in op.operands}
     for f in op.forms:
         asked = {n for n in f.inputs if n} | {a.operand for a in f.attributes if a.operand}

@@ -90,7 +90,7 @@ def _read_rotary(node: NodeView) -> tuple[Any, ...] | None:
 
 _OPTIONS = "interleaved=pairs?0 rotary_embedding_dim=width?0 num_heads=heads?0"
 _MS_OPERANDS = "x ids cos sin pairs:i64 width:i64 heads:i64"
-_MS_FORMS = (form("com.microsoft::RotaryEmbedding", "x ids cos sin", _OPTIONS),)
+_MS_FORMS = (form("com.microsoft::RotaryEmbedding", "x ids cos sin", _OPTIONS, indexes={1: 2}),)
 
 TERMS: tuple[Op, ...] = (
     declare("Wide", "x pairs:i64", widen, "wide", role="marker", common=True, doc="cat(x, x), or every element twice"),
@@ -108,6 +108,7 @@ TERMS: tuple[Op, ...] = (
     declare("MsRope3", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
     declare(
         "OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same", role="fused",
-        forms=(form("RotaryEmbedding", "x cos sin", _OPTIONS, since=23),), reads={"RotaryEmbedding": _read_rotary},
+        forms=(form("RotaryEmbedding", "x cos sin", _OPTIONS, since=23, indexes={3: 1}),),  # rows may be picked by ids
+        reads={"RotaryEmbedding": _read_rotary},
     ),
 )  # fmt: skip

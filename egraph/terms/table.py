@@ -31,6 +31,8 @@ LEAVES = names("input", "stored")
 NUMBERS = names("number")
 #: What a file shows no node for.
 SILENT = names("input", "stored", "number", "absent", "list", "output")
+#: What no rule looks into.
+OPAQUE = names("opaque")
 #: Operators reports count.
 FUSED = names("fused")
 #: Terms with the elements of their first operand, in order or in another one.

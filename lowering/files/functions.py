@@ -39,7 +39,7 @@ def inline(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...]
     """
     if not model.functions:
         return ()
-    plan = _Plan(model, operators)
+    plan = _Inlining(model, operators)
     if plan.inlined:
         for domain, version in plan.imports.items():
             model.graph.opset_imports.setdefault(domain, version)
@@ -82,7 +82,7 @@ def _name(key: Identifier) -> str:
     return f"{domain}::{name}" + (f":{overload}" if overload else "")
 
 
-class _Plan:
+class _Inlining:
     """Which functions are written out, and why others are not; `imports` are those of the model and of the functions
     it calls, the model's first.
     """

@@ -29,7 +29,7 @@ from .dims import Dim, Dims
 from .equations import Equations
 from .library import library
 from .moves import TABLE as MOVES
-from .values import DISCRETE, MAX_ELEMENTS, Contents, Node, Outputs, Tensor, contents_of, pack
+from .values import DISCRETE, MAX_ELEMENTS, Contents, Known, Operation, Outputs, contents_of, pack
 from .values import TABLE as VALUES
 
 SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -131,7 +131,7 @@ class Inference:
         self._opsets = dict(model.opset_imports)
         self._dims = Dims()
         self._proven = Equations()
-        self._known: dict[ir.Value, Tensor] = {}
+        self._known: dict[ir.Value, Known] = {}
         self._readable: dict[str, str] = {}
         self._names: dict[tuple[str, str | None], str] = {}
 
@@ -150,7 +150,7 @@ class Inference:
                 if isinstance(dims[-1], str):
                     self._dims.feed(dims[-1])
             shaped = value.shape is not None and is_tensor(value)
-            self._record(value, Tensor(tensor_dtype(value), tuple(dims) if shaped else None))
+            self._record(value, Known(tensor_dtype(value), tuple(dims) if shaped else None))
 
     def _symbol(self, name: str, owner: str | None) -> str:
         """The symbol for a declared name; with ``owner``, one of that input alone."""
@@ -169,7 +169,7 @@ class Inference:
         if value in self._known or tensor is None:
             return
         dims = tuple(int(size) for size in tensor.shape.numpy())
-        self._record(value, Tensor(tensor.dtype, dims, contents_of(tensor)))
+        self._record(value, Known(tensor.dtype, dims, contents_of(tensor)))
 
     # ---- nodes
 
@@ -182,8 +182,8 @@ class Inference:
             self._node(node, live(node))
 
     def _node(self, node: ir.Node, live: bool) -> None:
-        given = [None if value is None else self._known.get(value, Tensor()) for value in node.inputs]
-        view = Node(node, given, self._opsets.get(node.domain, 1), self._dims)
+        given = [None if value is None else self._known.get(value, Known()) for value in node.inputs]
+        view = Operation(node, given, self._opsets.get(node.domain, 1), self._dims)
         covered = True
         outputs: Outputs = None
         with understanding(node):
@@ -198,9 +198,9 @@ class Inference:
         if live:
             self._proven.extend(view.proves)
         for value, found in zip_longest(node.outputs, (outputs or [])[: len(node.outputs)]):
-            self._record(value, self._with_declared(value, found or Tensor(), covered))
+            self._record(value, self._with_declared(value, found or Known(), covered))
 
-    def _with_declared(self, value: ir.Value, found: Tensor, covered: bool) -> Tensor:
+    def _with_declared(self, value: ir.Value, found: Known, covered: bool) -> Known:
         """Fill in from the declared type what inference left open entirely; sizes only where no function
         exists.
         """
@@ -211,22 +211,22 @@ class Inference:
                 size if isinstance(size, int) and size >= 0 and not covered else self._dims.fresh()
                 for size in value.shape
             )
-        return Tensor(dtype, dims, found.contents)
+        return Known(dtype, dims, found.contents)
 
-    def _record(self, value: ir.Value, found: Tensor) -> None:
+    def _record(self, value: ir.Value, found: Known) -> None:
         if found.dims is not None and any(isinstance(size, int) and size < 0 for size in found.dims):
             # no tensor is like that: the node cannot run
-            found = Tensor(found.dtype, self._unknown(len(found.dims)))
+            found = Known(found.dtype, self._unknown(len(found.dims)))
         if found.contents is None and found.dtype in DISCRETE and found.dims is not None:
             extents = [size for size in found.dims if isinstance(size, int) and size <= MAX_ELEMENTS]
             if len(extents) == len(found.dims) and (count := math.prod(extents)) <= MAX_ELEMENTS:
                 unknown = [self._dims.wild() for _ in range(count)]
-                found = Tensor(found.dtype, found.dims, pack(unknown, extents))
+                found = Known(found.dtype, found.dims, pack(unknown, extents))
         self._known[value] = found
 
     # ---- control flow
 
-    def _control_flow(self, node: ir.Node, view: Node) -> Outputs:
+    def _control_flow(self, node: ir.Node, view: Operation) -> Outputs:
         if node.domain == DEFAULT and node.op_type == "If":
             return self._if(node, view)
         if node.domain == DEFAULT and node.op_type == "Loop":
@@ -234,16 +234,16 @@ class Inference:
         if node.domain == DEFAULT and node.op_type == "Scan" and view.opset >= 9:
             return self._scan(node)
         for body in graphs_of(node):
-            self._body(body, [Tensor(tensor_dtype(value)) for value in body.inputs])
+            self._body(body, [Known(tensor_dtype(value)) for value in body.inputs])
         return None
 
-    def _body(self, body: ir.Graph, inputs: list[Tensor]) -> list[Tensor]:
+    def _body(self, body: ir.Graph, inputs: list[Known]) -> list[Known]:
         for value, found in zip_longest(body.inputs, inputs[: len(body.inputs)]):
-            self._record(value, found or Tensor(tensor_dtype(value)))
+            self._record(value, found or Known(tensor_dtype(value)))
         self.graph(body, lambda node: False)
-        return [self._known.get(value, Tensor()) for value in body.outputs]
+        return [self._known.get(value, Known()) for value in body.outputs]
 
-    def _if(self, node: ir.Node, view: Node) -> Outputs:
+    def _if(self, node: ir.Node, view: Operation) -> Outputs:
         branches = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
         results = [self._body(branch, []) for branch in branches]
         taken = view[0].contents
@@ -251,14 +251,14 @@ class Inference:
             return results[0 if choice else 1]
         return [self._either(a, b) for a, b in zip(*results, strict=False)]
 
-    def _either(self, a: Tensor, b: Tensor) -> Tensor:
+    def _either(self, a: Known, b: Known) -> Known:
         dtype = a.dtype if a.dtype == b.dtype else None
         dims = self._agreeing(a.dims, b.dims)
         contents: Contents | None = None
         if a.contents is not None and b.contents is not None and a.dims == b.dims and dtype is not None:
             pairs = zip(a.contents.ravel(), b.contents.ravel(), strict=True)
             contents = pack([x if x == y else self._dims.wild() for x, y in pairs], a.contents.shape)
-        return Tensor(dtype, dims, contents)
+        return Known(dtype, dims, contents)
 
     def _agreeing(self, a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
         """Sizes both share; a fresh symbol where they differ."""
@@ -268,21 +268,21 @@ class Inference:
 
     def _loop(self, node: ir.Node) -> Outputs:
         body = node.attributes["body"].as_graph()
-        carried = [Tensor() if value is None else self._known.get(value, Tensor()) for value in node.inputs[2:]]
+        carried = [Known() if value is None else self._known.get(value, Known()) for value in node.inputs[2:]]
         counter, condition = (
-            Tensor(dtype, () if value.shape is not None and len(value.shape) == 0 else None)
+            Known(dtype, () if value.shape is not None and len(value.shape) == 0 else None)
             for value, dtype in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False)
         )
         states, results = self._settle(body, [counter, condition], carried, [], first_output=1)
         rest = results[1 + len(states) :]
         # After no iteration at all onnxruntime takes a scan output's sizes from the body's declaration
-        scans = [Tensor(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims))) for each in rest]
+        scans = [Known(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims))) for each in rest]
         return [*states, *scans]
 
     def _scan(self, node: ir.Node) -> Outputs:
         body = node.attributes["body"].as_graph()
         count = node.attributes["num_scan_inputs"].as_int()
-        given = [Tensor() if value is None else self._known.get(value, Tensor()) for value in node.inputs]
+        given = [Known() if value is None else self._known.get(value, Known()) for value in node.inputs]
         carried, scanned = given[: len(given) - count], given[len(given) - count :]
         axes = attribute_ints(node, "scan_input_axes") or (0,) * count
         slices = []
@@ -290,12 +290,12 @@ class Inference:
             dims = each.dims
             if dims is not None and -len(dims) <= axis < len(dims):
                 axis %= len(dims)
-                slices.append(Tensor(each.dtype, dims[:axis] + dims[axis + 1 :]))
+                slices.append(Known(each.dtype, dims[:axis] + dims[axis + 1 :]))
             else:
-                slices.append(Tensor(each.dtype))
+                slices.append(Known(each.dtype))
         states, results = self._settle(body, [], carried, slices, first_output=0)
         scans = [
-            Tensor(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims)))
+            Known(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims)))
             for each in results[len(states) :]
         ]
         return [*states, *scans]
@@ -303,11 +303,11 @@ class Inference:
     def _settle(
         self,
         body: ir.Graph,
-        before: list[Tensor],
-        carried: list[Tensor],
-        after: list[Tensor],
+        before: list[Known],
+        carried: list[Known],
+        after: list[Known],
         first_output: int,
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    ) -> tuple[list[Known], list[Known]]:
         """Assume the carried shapes stay as they start, and drop what an iteration changes until nothing
         does.
         """
@@ -335,14 +335,14 @@ class Inference:
                 break
         return [self._state(each, axes) for each, axes in zip(carried, stays, strict=True)], results
 
-    def _state(self, start: Tensor, stays: list[bool] | None) -> Tensor:
+    def _state(self, start: Known, stays: list[bool] | None) -> Known:
         """A carried value in some iteration, or after the last: the sizes that vary are new symbols each
         time.
         """
         if stays is None or start.dims is None:
-            return Tensor(start.dtype)
+            return Known(start.dtype)
         kept = zip(start.dims, stays, strict=True)
-        return Tensor(start.dtype, tuple(size if stay else self._dims.fresh() for size, stay in kept))
+        return Known(start.dtype, tuple(size if stay else self._dims.fresh() for size, stay in kept))
 
     def _unknown(self, rank: int) -> tuple[Dim, ...]:
         return tuple(self._dims.fresh() for _ in range(rank))

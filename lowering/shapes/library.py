@@ -13,10 +13,10 @@ import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]  # it ships none
 
 from .dims import Dim, Dims
-from .values import Node, Outputs, Tensor
+from .values import Known, Operation, Outputs
 
 
-def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
+def library(node: Operation, opsets: Mapping[str, int]) -> Outputs:
     """One `Tensor` per output, None if the library does not know the operator or rejects the node.
 
     Sizes only where those of all operands are known: of one that is not, the library may take them to be another's.
@@ -47,9 +47,9 @@ def library(node: Node, opsets: Mapping[str, int]) -> Outputs:
         return None
     sized = all(given is None or given.dims is not None for given in node.inputs)
     return [
-        Tensor(output.dtype, tuple(map(stand_ins.size, output.shape)) if sized and output.shape is not None else None)
+        Known(output.dtype, tuple(map(stand_ins.size, output.shape)) if sized and output.shape is not None else None)
         if output.type is None or isinstance(output.type, ir.TensorType)
-        else Tensor()
+        else Known()
         for output in copy.outputs
     ]
 
@@ -69,7 +69,7 @@ class StandIns:
         self._sizes[name] = size
         return ir.SymbolicDim(name)
 
-    def value(self, context: ShapeInferenceContext, place: int, given: Tensor) -> ir.Value:
+    def value(self, context: ShapeInferenceContext, place: int, given: Known) -> ir.Value:
         """An input of the copy."""
         shape = None if given.dims is None else ir.Shape([self.dim(size) for size in given.dims])
         value = ir.Value(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -12,73 +11,73 @@ import onnx_ir as ir
 from ..model.einsum import parsed
 from ..model.operators import SAME
 from .dims import Dim
-from .values import FAR, MAX_ELEMENTS, Function, Node, Outputs, Tensor, pack, shared
+from .values import FAR, MAX_ELEMENTS, Function, Known, Operation, Outputs, pack, shared
 
 
-def same(node: Node) -> Outputs:
+def same(node: Operation) -> Outputs:
     """Dtype and shape of the first input, for operators with one output and no contents worth following."""
     if len(node.node.outputs) != 1:
         return None
-    return [Tensor(node[0].dtype, node[0].dims)]
+    return [Known(node[0].dtype, node[0].dims)]
 
 
-def truth(node: Node) -> Outputs:
-    return [Tensor(ir.DataType.BOOL, node[0].dims)]
+def truth(node: Operation) -> Outputs:
+    return [Known(ir.DataType.BOOL, node[0].dims)]
 
 
-def identity(node: Node) -> Outputs:
+def identity(node: Operation) -> Outputs:
     return [node[0]]
 
 
-def matmul(node: Node) -> Outputs:
+def matmul(node: Operation) -> Outputs:
     a, b = node[0], node[1]
     dtype = a.dtype or b.dtype
     if a.dims is None or b.dims is None or not a.dims or not b.dims:
-        return [Tensor(dtype)]
+        return [Known(dtype)]
     batch = shared(node, [a.dims[:-2], b.dims[:-2]])
     if batch is None:
-        return [Tensor(dtype)]
+        return [Known(dtype)]
     inner = a.dims[-1], b.dims[-2] if len(b.dims) > 1 else b.dims[0]
     if inner[0] != inner[1]:
         node.proves.equal.append(inner)
     rows = a.dims[-2:-1]
     columns = b.dims[-1:] if len(b.dims) > 1 else ()
-    return [Tensor(dtype, (*batch, *rows, *columns))]
+    return [Known(dtype, (*batch, *rows, *columns))]
 
 
-def transpose(node: Node) -> Outputs:
+def transpose(node: Operation) -> Outputs:
     data = node[0]
     if data.dims is None:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     rank = len(data.dims)
     given = list(node.node.attributes["perm"].as_ints()) if node.has("perm") else list(range(rank))[::-1]
     if sorted(given) != list(range(rank)):
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     contents = None if data.contents is None else data.contents.transpose(given)
-    return [Tensor(data.dtype, tuple(data.dims[axis] for axis in given), contents)]
+    return [Known(data.dtype, tuple(data.dims[axis] for axis in given), contents)]
 
 
-def expand(node: Node) -> Outputs:
+def expand(node: Operation) -> Outputs:
     data, target = node[0], node.ints_or_input("", 1)
     if target is None:
         grown = node.of_length(1)
         if data.dims is None or grown is None:
-            return [Tensor(data.dtype)]
-        return [Tensor(data.dtype, node.unknown(max(len(grown), len(data.dims))))]
+            return [Known(data.dtype)]
+        return [Known(data.dtype, node.unknown(max(len(grown), len(data.dims))))]
     sizes = shared(node, [data.dims, target])
     if sizes is None or data.contents is None:
-        return [Tensor(data.dtype, sizes)]
+        return [Known(data.dtype, sizes)]
     static = [size for size in sizes if isinstance(size, int) and 0 <= size <= MAX_ELEMENTS]
     if len(static) < len(sizes) or math.prod(static) > MAX_ELEMENTS:
-        return [Tensor(data.dtype, sizes)]
-    return [Tensor(data.dtype, sizes, np.broadcast_to(data.contents, static))]
+        return [Known(data.dtype, sizes)]
+    return [Known(data.dtype, sizes, np.broadcast_to(data.contents, static))]
 
 
-def reshape(node: Node) -> Outputs:
+def reshape(node: Operation) -> Outputs:
     data, dims = node[0], node.dims
     target = node.ints_or_input("shape", 1)
     if target is None:
-        return [Tensor(data.dtype, node.of_length(1))]
+        return [Known(data.dtype, node.of_length(1))]
     source = data.dims
     count = 1 if source is None else dims.mul(*source)
     copies = not node.attribute("allowzero", 0)
@@ -108,60 +107,60 @@ def reshape(node: Node) -> Outputs:
     if data.contents is not None and all(isinstance(extent, int) for extent in sizes):
         extents = [int(extent) for extent in sizes]
         contents = data.contents.reshape(extents) if math.prod(extents) == data.contents.size else None
-    return [Tensor(data.dtype, tuple(sizes), contents)]
+    return [Known(data.dtype, tuple(sizes), contents)]
 
 
-def flatten(node: Node) -> Outputs:
+def flatten(node: Operation) -> Outputs:
     data = node[0]
     axis = node.attribute("axis", 1)
     if data.dims is None or abs(axis) > len(data.dims):
-        return [Tensor(data.dtype, node.unknown(2))]
+        return [Known(data.dtype, node.unknown(2))]
     left, right = (data.dims[:axis], data.dims[axis:]) if axis else ((), data.dims)
-    return [Tensor(data.dtype, (node.dims.mul(*left), node.dims.mul(*right)))]
+    return [Known(data.dtype, (node.dims.mul(*left), node.dims.mul(*right)))]
 
 
-def squeeze(node: Node) -> Outputs:
+def squeeze(node: Operation) -> Outputs:
     data = node[0]
     if data.dims is None:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     axes = node.axes("axes", 1, len(data.dims))
     if not axes:  # no axes, or an empty list of them, means every axis of size 1
         unread = axes is None and (node.has("axes") or node.get(1) is not None)
         if unread or any(isinstance(size, str) for size in data.dims):
-            return [Tensor(data.dtype)]
+            return [Known(data.dtype)]
         axes = tuple(axis for axis, size in enumerate(data.dims) if size == 1)
     if any(data.dims[axis] != 1 and isinstance(data.dims[axis], int) for axis in axes):
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     sizes = tuple(size for axis, size in enumerate(data.dims) if axis not in axes)
     contents = None if data.contents is None else pack(list(data.contents.ravel()), sizes)
-    return [Tensor(data.dtype, sizes, contents)]
+    return [Known(data.dtype, sizes, contents)]
 
 
-def unsqueeze(node: Node) -> Outputs:
+def unsqueeze(node: Operation) -> Outputs:
     data = node[0]
     given = node.ints_or_input("axes", 1)
     if data.dims is None or given is None:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     axes = node.axes("axes", 1, len(data.dims) + len(given))
     if axes is None or len(set(axes)) < len(axes):
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     rest = iter(data.dims)
     rank = len(data.dims) + len(axes)
     sizes = tuple(1 if axis in axes else next(rest) for axis in range(rank))
     contents = None if data.contents is None else pack(list(data.contents.ravel()), sizes)
-    return [Tensor(data.dtype, sizes, contents)]
+    return [Known(data.dtype, sizes, contents)]
 
 
-def concat(node: Node) -> Outputs:
+def concat(node: Operation) -> Outputs:
     dtype = node[0].dtype
-    shapes = [Tensor() if given is None else given for given in node.inputs]
+    shapes = [Known() if given is None else given for given in node.inputs]
     ranks = {len(given.dims) for given in shapes if given.dims is not None}
     known = [(given.dims, given.contents) for given in shapes if given.dims is not None]
     axis = node.attribute("axis", 1)
     if len(ranks) != 1 or not -(rank := ranks.pop()) <= axis < rank:
-        return [Tensor(dtype)]
+        return [Known(dtype)]
     if len(known) < len(shapes):
-        return [Tensor(dtype, node.unknown(rank))]
+        return [Known(dtype, node.unknown(rank))]
     axis %= rank
     # onnxruntime lets an empty operand disagree on the other axes
     filled = [(dims, contents) for dims, contents in known if 0 not in dims] or known
@@ -178,30 +177,30 @@ def concat(node: Node) -> Outputs:
     if len(arrays) == len(filled) and len(others) == 1 and sum(array.size for array in arrays) <= MAX_ELEMENTS:
         joined = np.concatenate(arrays, axis)
         contents = joined if joined.shape == tuple(sizes) else None
-    return [Tensor(dtype, tuple(sizes), contents)]
+    return [Known(dtype, tuple(sizes), contents)]
 
 
-def gather(node: Node) -> Outputs:
+def gather(node: Operation) -> Outputs:
     data, indices = node[0], node[1]
     if data.dims is None or indices.dims is None:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     rank, axis = len(data.dims), node.attribute("axis", 0)
     if not -rank <= axis < rank:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     axis %= rank
     sizes = data.dims[:axis] + indices.dims + data.dims[axis + 1 :]
     if data.contents is None or indices.contents is None:
-        return [Tensor(data.dtype, sizes)]
+        return [Known(data.dtype, sizes)]
     length = data.contents.shape[axis]
     places = list(indices.contents.ravel())
     if not all(isinstance(place, int) and -length <= place < length for place in places):
-        return [Tensor(data.dtype, sizes)]
+        return [Known(data.dtype, sizes)]
     taken = np.take(data.contents, np.array(places, dtype=np.int64).reshape(indices.contents.shape), axis)
     contents = taken if isinstance(taken, np.ndarray) else pack([taken], ())
-    return [Tensor(data.dtype, sizes, contents if contents.size <= MAX_ELEMENTS else None)]
+    return [Known(data.dtype, sizes, contents if contents.size <= MAX_ELEMENTS else None)]
 
 
-def bound(node: Node, given: Dim, length: Dim) -> Dim | None:
+def bound(node: Operation, given: Dim, length: Dim) -> Dim | None:
     """Where a slice bound lands in ``[0, length]`` for a positive step, None if its sign is unknown."""
     dims = node.dims
     if isinstance(given, int) and given >= FAR:
@@ -227,7 +226,7 @@ def slice_of(length: Dim, start: Dim, end: Dim, step: Dim) -> slice | None:
     return slice(start, end, step)
 
 
-def slice_length(node: Node, length: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
+def slice_length(node: Operation, length: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     """How many elements a slice of an axis takes."""
     dims = node.dims
     taken = slice_of(length, start, end, step)
@@ -244,10 +243,10 @@ def slice_length(node: Node, length: Dim, start: Dim, end: Dim, step: Dim) -> Di
     return dims.max(0, dims.ceildiv(dims.sub(high, low), step))
 
 
-def slices(node: Node) -> Outputs:
+def slices(node: Operation) -> Outputs:
     data = node[0]
     if not data.dims:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     rank = len(data.dims)
     starts, ends = node.ints_or_input("starts", 1), node.ints_or_input("ends", 2)
     axes = node.axes("axes", 3, rank)
@@ -257,28 +256,28 @@ def slices(node: Node) -> Outputs:
     if steps is None and node.get(4) is None and starts is not None:
         steps = (1,) * len(starts)
     if axes is None or any(axis >= rank for axis in axes) or len(set(axes)) < len(axes):
-        return [Tensor(data.dtype, node.unknown(rank))]
+        return [Known(data.dtype, node.unknown(rank))]
     sizes = list(data.dims)
     if starts is None or ends is None or steps is None or not len(starts) == len(ends) == len(steps) == len(axes):
         for axis in axes:
             sizes[axis] = node.dims.fresh()
-        return [Tensor(data.dtype, tuple(sizes))]
+        return [Known(data.dtype, tuple(sizes))]
     taken: list[slice | None] = [slice(None)] * rank
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         sizes[axis] = slice_length(node, data.dims[axis], start, end, step)
         taken[axis] = slice_of(data.dims[axis], start, end, step)
     static = data.contents is not None and None not in taken
     contents = data.contents[tuple(taken)] if static and data.contents is not None else None
-    return [Tensor(data.dtype, tuple(sizes), contents)]
+    return [Known(data.dtype, tuple(sizes), contents)]
 
 
-def split(node: Node) -> Outputs:
+def split(node: Operation) -> Outputs:
     data, dims, count = node[0], node.dims, len(node.node.outputs)
     if data.dims is None:
-        return [Tensor(data.dtype) for _ in range(count)]
+        return [Known(data.dtype) for _ in range(count)]
     rank, axis = len(data.dims), node.attribute("axis", 0)
     if not -rank <= axis < rank:
-        return [Tensor(data.dtype) for _ in range(count)]
+        return [Known(data.dtype) for _ in range(count)]
     axis %= rank
     length = data.dims[axis]
     parts = node.ints_or_input("split", 1)
@@ -297,46 +296,44 @@ def split(node: Node) -> Outputs:
         if data.contents is not None and static:
             contents = data.contents.take(range(offset, offset + int(part)), axis)
             offset += int(part)
-        outputs.append(Tensor(data.dtype, (*data.dims[:axis], part, *data.dims[axis + 1 :]), contents))
+        outputs.append(Known(data.dtype, (*data.dims[:axis], part, *data.dims[axis + 1 :]), contents))
     return outputs
 
 
-def einsum(node: Node) -> Outputs:
+def einsum(node: Operation) -> Outputs:
     """Each letter has one size, which an operand may have as 1. Source: ONNX Einsum-12."""
     known = parsed(node.node.attributes["equation"].as_string()) if node.has("equation") else None
     if known is None or len(known[0]) != len(node.inputs):
-        return [Tensor(node[0].dtype)]
+        return [Known(node[0].dtype)]
     terms, out = known
     found: dict[str, list[Dim]] = {}
     for i, term in enumerate(terms):
         shape = node[i].dims
         if shape is None or len(shape) != len(term):
-            return [Tensor(node[0].dtype)]
+            return [Known(node[0].dtype)]
         for letter, extent in zip(term, shape, strict=True):
             found.setdefault(letter, []).append(extent)
     sizes = {letter: node.dims.broadcast(*extents) for letter, extents in found.items()}
     if any(sizes.get(letter) is None for letter in out):
-        return [Tensor(node[0].dtype)]
-    return [Tensor(node[0].dtype, tuple(size for letter in out if (size := sizes[letter]) is not None))]
+        return [Known(node[0].dtype)]
+    return [Known(node[0].dtype, tuple(size for letter in out if (size := sizes[letter]) is not None))]
 
 
-TABLE: Mapping[str, Function] = MappingProxyType(
-    {
-        **dict.fromkeys(SAME, same),
-        "IsNaN": truth,
-        "IsInf": truth,
-        "Identity": identity,
-        "Einsum": einsum,
-        "MatMul": matmul,
-        "Transpose": transpose,
-        "Expand": expand,
-        "Reshape": reshape,
-        "Flatten": flatten,
-        "Squeeze": squeeze,
-        "Unsqueeze": unsqueeze,
-        "Concat": concat,
-        "Gather": gather,
-        "Slice": slices,
-        "Split": split,
-    }
-)
+TABLE: Mapping[str, Function] = {
+    **dict.fromkeys(SAME, same),
+    "IsNaN": truth,
+    "IsInf": truth,
+    "Identity": identity,
+    "Einsum": einsum,
+    "MatMul": matmul,
+    "Transpose": transpose,
+    "Expand": expand,
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Concat": concat,
+    "Gather": gather,
+    "Slice": slices,
+    "Split": split,
+}

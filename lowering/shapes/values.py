@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -27,19 +26,22 @@ Contents: TypeAlias = npt.NDArray[np.object_]
 MAX_ELEMENTS = 64
 # A slice bound this large means "to the end": no axis is that long.
 FAR = 2**31 - 1
-INTEGERS = frozenset(ir.DataType[f"{sign}INT{bits}"] for sign in ("", "U") for bits in (8, 16, 32, 64))
+INTEGERS = frozenset(kind for kind in ir.DataType if kind.is_integer() and kind.bitwidth >= 8)
 DISCRETE = INTEGERS | {ir.DataType.BOOL}
 # Exporters pass sizes through float32 and float64; whole numbers up to this one are exact in both.
 WHOLE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE})
 MAX_WHOLE = 2**24
 # A size that a number or other sizes are multiplied with; by itself one is exact in each of these types.
-LARGE: Mapping[ir.DataType, int] = MappingProxyType(
-    {ir.DataType.INT64: 2**15, ir.DataType.INT32: 2**20, ir.DataType.FLOAT: 2**16, ir.DataType.DOUBLE: 2**16}
-)
+LARGE: Mapping[ir.DataType, int] = {
+    ir.DataType.INT64: 2**15,
+    ir.DataType.INT32: 2**20,
+    ir.DataType.FLOAT: 2**16,
+    ir.DataType.DOUBLE: 2**16,
+}
 
 
 @dataclass(slots=True)
-class Tensor:
+class Known:
     """What is known of a value: dtype, sizes (None: rank unknown), contents (an object array of `Dim`, which
     a float tensor has only where all its elements are whole numbers).
     """
@@ -50,20 +52,20 @@ class Tensor:
 
 
 @dataclass(slots=True)
-class Node:
+class Operation:
     """One node as an operator function sees it. ``proves`` collects what its execution says of sizes."""
 
     node: ir.Node
-    inputs: list[Tensor | None]
+    inputs: list[Known | None]
     opset: int
     dims: Dims
     proves: Equations = field(default_factory=Equations)
 
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index: int) -> Known:
         found = self.get(index)
-        return Tensor() if found is None else found
+        return Known() if found is None else found
 
-    def get(self, index: int) -> Tensor | None:
+    def get(self, index: int) -> Known | None:
         """Input ``index``, None where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
@@ -97,8 +99,8 @@ class Node:
         return self.unknown(length) if isinstance(length, int) and length <= MAX_ELEMENTS else None
 
 
-Outputs: TypeAlias = list[Tensor] | None
-Function: TypeAlias = Callable[[Node], Outputs]
+Outputs: TypeAlias = list[Known] | None
+Function: TypeAlias = Callable[[Operation], Outputs]
 
 
 def pack(elements: Sequence[Dim], shape: Sequence[Dim]) -> Contents:
@@ -142,7 +144,7 @@ def fits(value: Dim, dtype: ir.DataType, dims: Dims) -> bool:
     return bool(limits.min <= value <= limits.max)
 
 
-def shared(node: Node, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, ...] | None:
+def shared(node: Operation, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, ...] | None:
     """The shape these broadcast to, None if one is unknown or they do not."""
     dims = node.dims
     sizes: list[Dim] = []
@@ -163,40 +165,40 @@ def shared(node: Node, shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, .
 
 
 def elementwise(
-    node: Node, dtype: ir.DataType | None, compute: Callable[..., Dim | None] | None, *, selects: bool = False
+    node: Operation, dtype: ir.DataType | None, compute: Callable[..., Dim | None] | None, *, selects: bool = False
 ) -> Outputs:
     """Broadcast all inputs; ``compute`` gives one element, None where it is unknown. ``selects``: every
     result is one of the operands, so that it cannot wrap around.
     """
-    inputs = [Tensor() if given is None else given for given in node.inputs]
+    inputs = [Known() if given is None else given for given in node.inputs]
     if node.opset < 7:
-        return [Tensor(dtype, inputs[0].dims)]
+        return [Known(dtype, inputs[0].dims)]
     shape = shared(node, [given.dims for given in inputs])
     if shape is None or compute is None or dtype is None or not (dtype in DISCRETE or dtype in WHOLE):
-        return [Tensor(dtype, shape)]
+        return [Known(dtype, shape)]
     arrays = [given.contents for given in inputs if given.contents is not None]
     if len(arrays) < len(inputs) or math.prod(int(size) for size in shape) > MAX_ELEMENTS:
-        return [Tensor(dtype, shape)]
+        return [Known(dtype, shape)]
     elements: list[Dim] = []
     for operands in zip(*(array.ravel() for array in np.broadcast_arrays(*arrays)), strict=True):
         value = compute(*operands)
         if value is None or not (selects or value in operands or fits(value, dtype, node.dims)):
             if dtype in WHOLE:
-                return [Tensor(dtype, shape)]
+                return [Known(dtype, shape)]
             # keyed by what it is computed from: the same computation elsewhere gives the same symbol
             value = node.dims.opaque(node.node.op_type, dtype, *operands)
         elements.append(value)
-    return [Tensor(dtype, shape, pack(elements, shape))]
+    return [Known(dtype, shape, pack(elements, shape))]
 
 
-def first_dtype(node: Node) -> ir.DataType | None:
+def first_dtype(node: Operation) -> ir.DataType | None:
     return next((given.dtype for given in node.inputs if given is not None and given.dtype is not None), None)
 
 
 # ---- element arithmetic
 
 
-def truncated(node: Node) -> Callable[[Dim, Dim], Dim | None]:
+def truncated(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
     def divide(a: Dim, b: Dim) -> Dim | None:
         if isinstance(a, int) and isinstance(b, int):
             return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
@@ -207,7 +209,7 @@ def truncated(node: Node) -> Callable[[Dim, Dim], Dim | None]:
     return divide
 
 
-def remainder(node: Node) -> Callable[[Dim, Dim], Dim | None]:
+def remainder(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
     c_like = node.attribute("fmod", 0) == 1
 
     def modulo(a: Dim, b: Dim) -> Dim | None:
@@ -220,7 +222,7 @@ def remainder(node: Node) -> Callable[[Dim, Dim], Dim | None]:
     return modulo
 
 
-def arithmetic(node: Node) -> Outputs:
+def arithmetic(node: Operation) -> Outputs:
     dims = node.dims
     compute: dict[str, Callable[..., Dim | None]] = {
         "Add": dims.add,
@@ -239,26 +241,23 @@ def arithmetic(node: Node) -> Outputs:
     return elementwise(node, dtype, compute.get(kind), selects=kind in ("Max", "Min"))
 
 
-def comparison(node: Node) -> Outputs:
-    dims = node.dims
-
-    def at_least(a: Dim, b: Dim) -> Dim | None:
-        return 1 if dims.at_least(a, b) else 0 if dims.at_least(b, dims.add(a, 1)) else None
-
-    def above(a: Dim, b: Dim) -> Dim | None:
-        return at_least(a, dims.add(b, 1))
-
-    compute: dict[str, Callable[[Dim, Dim], Dim | None]] = {
-        "Equal": lambda a, b: 1 if a == b else 0 if dims.differ(a, b) else None,
-        "Greater": above,
-        "GreaterOrEqual": at_least,
-        "Less": lambda a, b: above(b, a),
-        "LessOrEqual": lambda a, b: at_least(b, a),
-    }
-    return elementwise(node, ir.DataType.BOOL, compute[node.node.op_type])
+def comparison(test: Callable[[Dims, Dim, Dim], Dim | None]) -> Function:
+    return lambda node: elementwise(node, ir.DataType.BOOL, lambda a, b: test(node.dims, a, b))
 
 
-def logic(node: Node) -> Outputs:
+def equal(dims: Dims, a: Dim, b: Dim) -> Dim | None:
+    return 1 if a == b else 0 if dims.differ(a, b) else None
+
+
+def at_least(dims: Dims, a: Dim, b: Dim) -> Dim | None:
+    return 1 if dims.at_least(a, b) else 0 if dims.at_least(b, dims.add(a, 1)) else None
+
+
+def above(dims: Dims, a: Dim, b: Dim) -> Dim | None:
+    return at_least(dims, a, dims.add(b, 1))
+
+
+def logic(node: Operation) -> Outputs:
     def both(a: Dim, b: Dim) -> Dim | None:
         return 0 if 0 in (a, b) else b if a == 1 else a if b == 1 or a == b else None
 
@@ -278,7 +277,7 @@ def logic(node: Node) -> Outputs:
     return elementwise(node, ir.DataType.BOOL, compute[node.node.op_type], selects=True)
 
 
-def where(node: Node) -> Outputs:
+def where(node: Operation) -> Outputs:
     def choose(condition: Dim, x: Dim, y: Dim) -> Dim | None:
         if isinstance(condition, int):
             return x if condition else y
@@ -287,35 +286,36 @@ def where(node: Node) -> Outputs:
     return elementwise(node, node[1].dtype or node[2].dtype, choose, selects=True)
 
 
-def clip(node: Node) -> Outputs:
+def clip(node: Operation) -> Outputs:
     data = node[0]
     low, high = (None if given is None else given.contents for given in (node.get(1), node.get(2)))
     absent = node.get(1) is None, node.get(2) is None
     unread = (low is None and not absent[0]) or (high is None and not absent[1])
     if data.contents is None or unread or node.has("min") or node.has("max"):
-        return [Tensor(data.dtype, data.dims)]
+        return [Known(data.dtype, data.dims)]
     dims = node.dims
     elements = list(data.contents.ravel())
     if low is not None:
         elements = [dims.max(element, low.ravel()[0]) for element in elements]
     if high is not None:
         elements = [dims.min(element, high.ravel()[0]) for element in elements]
-    return [Tensor(data.dtype, data.dims, pack(elements, data.contents.shape))]
+    return [Known(data.dtype, data.dims, pack(elements, data.contents.shape))]
 
 
-def negation(node: Node) -> Outputs:
-    compute: dict[str, Callable[[Dim], Dim | None]] = {
-        "Neg": lambda a: node.dims.sub(0, a),
-        "Abs": lambda a: abs(a) if isinstance(a, int) else a if node.dims.nonnegative(a) else None,
-    }
-    return elementwise(node, node[0].dtype, compute[node.node.op_type])
+def negation(node: Operation) -> Outputs:
+    return elementwise(node, node[0].dtype, lambda a: node.dims.sub(0, a))
 
 
-def rounding(node: Node) -> Outputs:
+def absolute(node: Operation) -> Outputs:
+    sure = node.dims.nonnegative
+    return elementwise(node, node[0].dtype, lambda a: abs(a) if isinstance(a, int) else a if sure(a) else None)
+
+
+def rounding(node: Operation) -> Outputs:
     return [node[0]]
 
 
-def cast(node: Node) -> Outputs:
+def cast(node: Operation) -> Outputs:
     source = node[0].dtype
     target = node[1].dtype if node.node.op_type == "CastLike" else ir.DataType(node.attribute("to", 0))
     dims = node.dims
@@ -331,27 +331,27 @@ def cast(node: Node) -> Outputs:
 
     before = node[0]
     if before.contents is None or not (target in DISCRETE or target in WHOLE):
-        return [Tensor(target, before.dims)]
+        return [Known(target, before.dims)]
     elements: list[Dim] = []
     for value in before.contents.ravel():
         converted = convert(value)
         if converted is None and target in WHOLE:
-            return [Tensor(target, before.dims)]
+            return [Known(target, before.dims)]
         elements.append(dims.opaque("Cast", source, target, value) if converted is None else converted)
-    return [Tensor(target, before.dims, pack(elements, before.contents.shape))]
+    return [Known(target, before.dims, pack(elements, before.contents.shape))]
 
 
-def reduction(node: Node) -> Outputs:
+def reduction(node: Operation) -> Outputs:
     data = node[0]
     if data.dims is None:
-        return [Tensor(data.dtype)]
+        return [Known(data.dtype)]
     rank = len(data.dims)
     axes = node.axes("axes", 1, rank)
     if axes is None and (node.has("axes") or node.get(1) is not None):
-        return [Tensor(data.dtype, node.unknown(rank) if node.attribute("keepdims", 1) else None)]
+        return [Known(data.dtype, node.unknown(rank) if node.attribute("keepdims", 1) else None)]
     if not axes:
         if node.attribute("noop_with_empty_axes", 0):
-            return [Tensor(data.dtype, data.dims)]
+            return [Known(data.dtype, data.dims)]
         axes = tuple(range(rank))
     keep = node.attribute("keepdims", 1)
     sizes = tuple(1 if i in axes else size for i, size in enumerate(data.dims) if keep or i not in axes)
@@ -364,69 +364,69 @@ def reduction(node: Node) -> Outputs:
     }
     compute = combine.get(node.node.op_type)
     if data.contents is None or compute is None or len(axes) < rank or not data.contents.size:
-        return [Tensor(data.dtype, sizes)]
+        return [Known(data.dtype, sizes)]
     if data.dtype not in DISCRETE:
-        return [Tensor(data.dtype, sizes)]
+        return [Known(data.dtype, sizes)]
     value = compute(*data.contents.ravel())
     # onnxruntime adds and multiplies 64-bit integers as doubles
     rounded = isinstance(value, int) and abs(value) > 2**53
     if rounded or not (fits(value, data.dtype, dims) or node.node.op_type in ("ReduceMax", "ReduceMin")):
         value = dims.opaque(node.node.op_type, data.dtype, *data.contents.ravel())
-    return [Tensor(data.dtype, sizes, pack([value], sizes))]
+    return [Known(data.dtype, sizes, pack([value], sizes))]
 
 
 # ---- sources of contents
 
 
-def constant(node: Node) -> Outputs:
+def constant(node: Operation) -> Outputs:
     attributes = node.node.attributes
     if "value" in attributes:
         tensor = attributes["value"].as_tensor()
         sizes = tuple(int(size) for size in tensor.shape.numpy())
-        return [Tensor(tensor.dtype, sizes, contents_of(tensor))]
+        return [Known(tensor.dtype, sizes, contents_of(tensor))]
     if "value_int" in attributes:
-        return [Tensor(ir.DataType.INT64, (), pack([attributes["value_int"].as_int()], ()))]
+        return [Known(ir.DataType.INT64, (), pack([attributes["value_int"].as_int()], ()))]
     if "value_ints" in attributes:
         given = list(attributes["value_ints"].as_ints())
         contents = pack(given, (len(given),)) if len(given) <= MAX_ELEMENTS else None
-        return [Tensor(ir.DataType.INT64, (len(given),), contents)]
+        return [Known(ir.DataType.INT64, (len(given),), contents)]
     if "value_float" in attributes:
-        return [Tensor(ir.DataType.FLOAT, ())]
+        return [Known(ir.DataType.FLOAT, ())]
     if "value_floats" in attributes:
-        return [Tensor(ir.DataType.FLOAT, (len(attributes["value_floats"].as_floats()),))]
+        return [Known(ir.DataType.FLOAT, (len(attributes["value_floats"].as_floats()),))]
     return None
 
 
-def shape(node: Node) -> Outputs:
+def shape(node: Operation) -> Outputs:
     sizes = node[0].dims
     if sizes is None:
-        return [Tensor(ir.DataType.INT64, node.unknown(1))]
+        return [Known(ir.DataType.INT64, node.unknown(1))]
     # Python slices clamp the bounds exactly as the operator does
     taken = sizes[node.attribute("start", 0) : node.attribute("end", len(sizes))]
-    return [Tensor(ir.DataType.INT64, (len(taken),), pack(taken, (len(taken),)))]
+    return [Known(ir.DataType.INT64, (len(taken),), pack(taken, (len(taken),)))]
 
 
-def size(node: Node) -> Outputs:
+def size(node: Operation) -> Outputs:
     sizes = node[0].dims
     contents = None if sizes is None else pack([node.dims.mul(*sizes)], ())
-    return [Tensor(ir.DataType.INT64, (), contents)]
+    return [Known(ir.DataType.INT64, (), contents)]
 
 
-def constant_of_shape(node: Node) -> Outputs:
+def constant_of_shape(node: Operation) -> Outputs:
     value = node.node.attributes["value"].as_tensor() if node.has("value") else None
     dtype = ir.DataType.FLOAT if value is None else value.dtype
     sizes = node.ints_or_input("", 0)
     if sizes is None:
-        return [Tensor(dtype, node.of_length(0))]
+        return [Known(dtype, node.of_length(0))]
     one = None if value is None else contents_of(value)
     static = [extent for extent in sizes if isinstance(extent, int)]
     count = math.prod(static) if len(static) == len(sizes) else MAX_ELEMENTS + 1
     if one is None or count > MAX_ELEMENTS or not all(0 <= extent <= MAX_ELEMENTS for extent in static):
-        return [Tensor(dtype, sizes)]
-    return [Tensor(dtype, sizes, pack([one.ravel()[0]] * count, sizes))]
+        return [Known(dtype, sizes)]
+    return [Known(dtype, sizes, pack([one.ravel()[0]] * count, sizes))]
 
 
-def _number(node: Node, index: int) -> float | None:
+def _number(node: Operation, index: int) -> float | None:
     """The number a floating input of one element is, where it is known."""
     value, known = node.node.inputs[index], node[index].contents
     if known is not None and known.size == 1 and isinstance(known.ravel()[0], int):
@@ -437,7 +437,7 @@ def _number(node: Node, index: int) -> float | None:
     return float(tensor.numpy().ravel()[0])
 
 
-def _count(node: Node) -> Dim:
+def _count(node: Operation) -> Dim:
     """The length of a Range of known floats, as onnxruntime rounds it; else a size of its own."""
     dtype, given = node[0].dtype, [_number(node, i) for i in range(3)]
     if dtype not in WHOLE or None in given:
@@ -447,44 +447,47 @@ def _count(node: Node) -> Dim:
     return max(0, int(np.ceil(steps))) if np.isfinite(steps) else node.dims.fresh()
 
 
-def arange(node: Node) -> Outputs:
+def arange(node: Operation) -> Outputs:
     dims, dtype = node.dims, node[0].dtype
     bounds = [node[i].contents for i in range(3)]
     start, limit, step = (None if each is None or each.size != 1 else each.ravel()[0] for each in bounds)
     if start is None or limit is None or not isinstance(step, int) or step == 0:
-        return [Tensor(dtype, (_count(node),))]
+        return [Known(dtype, (_count(node),))]
     span = dims.sub(limit, start) if step > 0 else dims.sub(start, limit)
     if dtype is None or not (span == limit or fits(span, dtype, dims)):  # onnxruntime subtracts in this type
-        return [Tensor(dtype, (dims.fresh(),))]
+        return [Known(dtype, (dims.fresh(),))]
     length = dims.max(0, dims.ceildiv(span, abs(step)))
     if isinstance(length, str) or length > MAX_ELEMENTS:
-        return [Tensor(dtype, (length,))]
+        return [Known(dtype, (length,))]
     elements = [dims.add(start, i * step) for i in range(length)]
     exact = all(fits(element, dtype, dims) for element in elements)
-    return [Tensor(dtype, (length,), pack(elements, (length,)) if exact else None)]
+    return [Known(dtype, (length,), pack(elements, (length,)) if exact else None)]
 
 
-TABLE: Mapping[str, Function] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            "Add Sub Mul Div Mod Max Min Sum Mean Pow BitwiseAnd BitwiseOr BitwiseXor BitShift".split(),
-            arithmetic,
-        ),
-        **dict.fromkeys("Equal Greater GreaterOrEqual Less LessOrEqual".split(), comparison),
-        **dict.fromkeys("And Or Xor Not".split(), logic),
-        **dict.fromkeys("Neg Abs".split(), negation),
-        **dict.fromkeys("Cast CastLike".split(), cast),
-        **dict.fromkeys(
-            [f"Reduce{kind}" for kind in "Sum Prod Max Min Mean L1 L2 LogSum LogSumExp SumSquare".split()],
-            reduction,
-        ),
-        **dict.fromkeys("Floor Ceil Round".split(), rounding),
-        "Clip": clip,
-        "Where": where,
-        "Constant": constant,
-        "Shape": shape,
-        "Size": size,
-        "ConstantOfShape": constant_of_shape,
-        "Range": arange,
-    }
-)
+TABLE: Mapping[str, Function] = {
+    **dict.fromkeys(
+        "Add Sub Mul Div Mod Max Min Sum Mean Pow BitwiseAnd BitwiseOr BitwiseXor BitShift".split(),
+        arithmetic,
+    ),
+    "Equal": comparison(equal),
+    "Greater": comparison(above),
+    "GreaterOrEqual": comparison(at_least),
+    "Less": comparison(lambda dims, a, b: above(dims, b, a)),
+    "LessOrEqual": comparison(lambda dims, a, b: at_least(dims, b, a)),
+    **dict.fromkeys("And Or Xor Not".split(), logic),
+    "Neg": negation,
+    "Abs": absolute,
+    **dict.fromkeys("Cast CastLike".split(), cast),
+    **dict.fromkeys(
+        [f"Reduce{kind}" for kind in "Sum Prod Max Min Mean L1 L2 LogSum LogSumExp SumSquare".split()],
+        reduction,
+    ),
+    **dict.fromkeys("Floor Ceil Round".split(), rounding),
+    "Clip": clip,
+    "Where": where,
+    "Constant": constant,
+    "Shape": shape,
+    "Size": size,
+    "ConstantOfShape": constant_of_shape,
+    "Range": arange,
+}

@@ -22,7 +22,7 @@ from ..files.load import inlined, parsed, understood
 from ..model.operators import width
 from ..model.tensors import elements
 from .demands import Demands
-from .inputs import Dims, Inputs, Use, is_integer, name_of, size_of, symbols_of
+from .inputs import Dims, ModelInputs, Use, is_integer, name_of, size_of, symbols_of
 
 Array = npt.NDArray[np.generic]
 Given = Array | list[Array] | None  # a tensor, a sequence, or an optional without a value
@@ -50,7 +50,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _FeedPlan:
     """Sizes of a feed, and which variant of masks, positions and floats it uses."""
 
     batch: int
@@ -68,29 +68,29 @@ class _Plan:
 # Sizes of one and sizes that differ find broadcast and axis errors; float scales far from 1 find an epsilon
 # that changed; a single padded row finds what a batch would hide.
 _PLANS = (
-    _Plan(2, 5, 3),
-    _Plan(1, 1, 0),
-    _Plan(3, 7, 4, pad="left", scale=0.02),
-    _Plan(2, 6, 0, pad="right"),
-    _Plan(2, 1, 6, scale=3.0),
-    _Plan(3, 1, 5, pad="left"),
-    _Plan(1, 16, 0, scale=0.02, positive=True),
-    _Plan(2, 8, 2, pad="left", positions="scattered"),
-    _Plan(3, 5, 0, positions="scattered"),
-    _Plan(2, 4, 3, positions="large"),
-    _Plan(1, 6, 0, pad="left"),
-    _Plan(3, 6, 2, pad="one row empty"),
-    _Plan(2, 5, 0, positions="negative", scale=0.3),
-    _Plan(3, 4, 2, positions="one row of"),  # [1, S] ids for a batch of 3: dim names do not stop a caller
-    _Plan(1, 1, 0, positions="beyond the table"),
+    _FeedPlan(2, 5, 3),
+    _FeedPlan(1, 1, 0),
+    _FeedPlan(3, 7, 4, pad="left", scale=0.02),
+    _FeedPlan(2, 6, 0, pad="right"),
+    _FeedPlan(2, 1, 6, scale=3.0),
+    _FeedPlan(3, 1, 5, pad="left"),
+    _FeedPlan(1, 16, 0, scale=0.02, positive=True),
+    _FeedPlan(2, 8, 2, pad="left", positions="scattered"),
+    _FeedPlan(3, 5, 0, positions="scattered"),
+    _FeedPlan(2, 4, 3, positions="large"),
+    _FeedPlan(1, 6, 0, pad="left"),
+    _FeedPlan(3, 6, 2, pad="one row empty"),
+    _FeedPlan(2, 5, 0, positions="negative", scale=0.3),
+    _FeedPlan(3, 4, 2, positions="one row of"),  # [1, S] ids for a batch of 3: dim names do not stop a caller
+    _FeedPlan(1, 1, 0, positions="beyond the table"),
 )
 # What to try where the original runs on none of them: few elements of any table, and many samples or pixels.
 _SPARE = tuple(
-    _Plan(1, size, 0, integers=integers, square=True)
+    _FeedPlan(1, size, 0, integers=integers, square=True)
     for integers in ("", "zeros", "ones")
     for size in (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 400, 512, 1024, 2048, 4096, 16384)
 )
-_AT = _Plan(1, 5, 3)  # at large sizes the caller names
+_AT = _FeedPlan(1, 5, 3)  # at large sizes the caller names
 _SPREAD = 8  # the size up to which what comes out of a stack of convolutions is as long as plans say
 _LONGEST = 512  # a position table longer than this is not outgrown: the feed would cost too much
 
@@ -151,7 +151,7 @@ def _limit(use: Use, sizes: Mapping[str, int]) -> Bounds:
     return low, max(high, low + 1) if high is not None else None
 
 
-def _values(value: ir.Value, use: Use, shape: Shape, plan: _Plan, bounds: Bounds, rng: Rng) -> Array:
+def _values(value: ir.Value, use: Use, shape: Shape, plan: _FeedPlan, bounds: Bounds, rng: Rng) -> Array:
     dtype = value.dtype
     if dtype is None or dtype == ir.DataType.STRING:
         return np.array(rng.choice(["a", "bc", "", "déf"], shape), dtype=object).reshape(shape)
@@ -209,7 +209,13 @@ def _weigh(found: float, most: int, what: str, sizes: Mapping[str, int]) -> None
 
 
 def _build(
-    inputs: Inputs, demands: Demands, plan: _Plan, turn: int, seed: int, strict: bool = False, large: bool = False
+    inputs: ModelInputs,
+    demands: Demands,
+    plan: _FeedPlan,
+    turn: int,
+    seed: int,
+    strict: bool = False,
+    large: bool = False,
 ) -> Feed | None:
     """The feed of a plan; None if the plan means nothing for these inputs. With `strict` nothing inside is empty as
     far as sizes can help it, `large` sizes are looked at twice. Raises _TooLargeError.
@@ -338,7 +344,7 @@ class Feeder:
 
     def __init__(self, model: ir.Model, seed: int, dims: Dims) -> None:
         self._model, self._seed, self._dims = model, seed, dims
-        self._inputs, self._demands = Inputs(model, dims), Demands(inlined(model))
+        self._inputs, self._demands = ModelInputs(model, dims), Demands(inlined(model))
         self._offered: set[str] = set()
 
     def usual(self) -> Iterator[Feed | str]:
@@ -352,7 +358,7 @@ class Feeder:
 
     def at(self, sizes: Mapping[str, Sequence[int]], throughout: bool = False) -> Iterator[Feed | str]:
         """One feed for each of the largest numbers of sizes, in turn; all of them `throughout`."""
-        inputs = Inputs(self._model, {**self._dims, **sizes})
+        inputs = ModelInputs(self._model, {**self._dims, **sizes})
         for turn in range(max(map(len, sizes.values()), default=0)):
             yield from self._offer(inputs, _AT, turn, strict=True, large=True)
         for turn, plan in enumerate(_PLANS if throughout else ()):
@@ -371,7 +377,7 @@ class Feeder:
             yield from self._offer(self._inputs, plan, turn, large=True)
 
     def _offer(
-        self, inputs: Inputs, plan: _Plan, turn: int, strict: bool = False, large: bool = False
+        self, inputs: ModelInputs, plan: _FeedPlan, turn: int, strict: bool = False, large: bool = False
     ) -> Iterator[Feed | str]:
         try:
             feed: Feed | str | None = _build(inputs, self._demands, plan, turn, self._seed, strict, large)

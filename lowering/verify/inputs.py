@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ...egraph.errors import ModelError
-from ..model.operators import SOFTMAX, scales_trailing_axes, tables
+from ..model.operators import ASKING, MOVED, SOFTMAX, scales_trailing_axes, tables
 from ..model.tensors import elements
 
 Dims = Mapping[str, int | Sequence[int]]
@@ -34,11 +34,6 @@ class Use:
     other: bool = False  # used in any way that is neither index, comparison nor shape query
     additive: bool = False
     masks: bool = False  # reaches a softmax
-
-
-_VIEWS = {"Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"}
-_MOVES = _VIEWS | {"Cast", "Slice", "Tile", "Gather"}
-_COMPARES = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Not", "Xor", "IsNaN"}
 
 
 def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
@@ -87,10 +82,10 @@ def _trace(model: ir.Model, start: ir.Value) -> Use:
                 continue
             elif exact and operand in tables(node):
                 use.limits.append((_index_limit(node, operand), offset))
-            elif exact and (op in _COMPARES or (op, operand) == ("Where", 0) or _to_bool(node)):
+            elif exact and (op in ASKING or (op, operand) == ("Where", 0) or _to_bool(node)):
                 use.flag_like = True
                 todo += [(out, 0, False) for out in node.outputs]
-            elif exact and (op in ("Concat", "Where", "Split") or (operand == 0 and op in _MOVES)):
+            elif exact and (op == "Concat" or operand in MOVED.get(op, ())):
                 todo += [(out, offset, True) for out in node.outputs]
             else:
                 shifts = op == "Add" or (op, operand) == ("Sub", 0)
@@ -166,7 +161,7 @@ def size_of(dim: int | str, sizes: Mapping[str, int]) -> int:
     return size
 
 
-class Inputs:
+class ModelInputs:
     """The inputs of a model with their roles, and the sizes its dims may take.
 
     Beside a cache, a mask covers cache and new tokens together. Each of the three lengths may be a symbol, a part

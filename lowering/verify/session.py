@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,13 +27,11 @@ from .feeds import Array, Given, Model
 
 CPU = "CPUExecutionProvider"
 # Element types that numpy has not, by onnxruntime's names.
-_COARSE: Mapping[str, ir.DataType] = MappingProxyType(
-    {
-        f"tensor({kind.name.lower()})": kind
-        for kind in ir.DataType
-        if kind.name.startswith(("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
-    }
-)
+_COARSE: Mapping[str, ir.DataType] = {
+    f"tensor({kind.name.lower()})": kind
+    for kind in ir.DataType
+    if kind.name.startswith(("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+}
 
 
 class Source(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ..model.operators import INNER_NORM, NORMED
+from ..model.operators import INNER_NORM, NORMED, full_name
 
 
 def for_cpu(model: ir.Model) -> ir.Model:
@@ -24,7 +24,7 @@ def for_cpu(model: ir.Model) -> ir.Model:
 
 def _normed(model: ir.Model) -> Iterator[ir.Node]:
     for node in model.graph.all_nodes():
-        inner = NORMED.get((node.domain, node.op_type), {})
+        inner = NORMED.get(full_name(node), {})
         apart = all(_given(node, i) for i in range(3))  # not packed into one operand
         if apart and any(_given(node, weight) for weight, _ in inner.values()):
             yield node
@@ -38,7 +38,7 @@ def _take_out(node: ir.Node, base: str) -> None:
     graph = node.graph
     assert graph is not None
     epsilon = node.attributes.get_float("qk_norm_epsilon", 1e-6)
-    for operand, (at, heads) in NORMED[node.domain, node.op_type].items():
+    for operand, (at, heads) in NORMED[full_name(node)].items():
         value, weight = node.inputs[operand], node.inputs[at] if at < len(node.inputs) else None
         if value is None or weight is None:
             continue

@@ -48,12 +48,12 @@ KT = (0, 1, 3, 2)
 BEHIND = -1
 
 
-def scores(q: Tensor, k: Tensor, s: Float) -> Tensor:
-    return tensor("Scores", q, k, s)
+def scores(q: Tensor, k: Tensor, scale: Float) -> Tensor:
+    return tensor("Scores", q, k, scale)
 
 
-def biased(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Tensor:
-    return tensor("Biased", q, k, m, s, c)
+def biased(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float) -> Tensor:
+    return tensor("Biased", q, k, mask, scale, cap)
 
 
 def soft(x: Tensor, guard: int | Int) -> Tensor:
@@ -64,8 +64,8 @@ def repeat(x: Tensor, n: Int) -> Tensor:
     return tensor("RepeatKV", x, n)
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: int | Int) -> Tensor:
-    return tensor("Sdpa", q, k, v, m, s, c, g)
+def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: int | Int) -> Tensor:
+    return tensor("Sdpa", q, k, v, mask, scale, cap, g)
 
 
 def absent() -> Tensor:
@@ -82,9 +82,9 @@ def _changes(v: Float) -> list[Guard]:
     return [ne(v, real(1.0))]
 
 
-def _sized(m: Tensor) -> list[tuple[Expr, Expr]]:
+def _sized(mask: Tensor) -> list[tuple[Expr, Expr]]:
     """Makes the last dims of a new mask exist, known or not."""
-    return [(dim(m, a), dim(m, a)) for a in (-1, -2)]
+    return [(dim(mask, a), dim(mask, a)) for a in (-1, -2)]
 
 
 WIDER = "=0.5:1 1 1 1 1"
@@ -101,108 +101,110 @@ def scores_matmul(q: Tensor, k: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
+    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=1", scale=2.0)],
 )  # fmt: skip
-def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
-    """scores(q * c, k, s) = scores(q, k, s * c)"""
+def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
+    """scores(q * c, k, scale) = scores(q, k, scale * c)"""
     when = [eq(scalar(c), v), eq(rank(q), 4), *_changes(v)]
-    return Sides(scores(q * c, k, s), scores(q, k, s * v), when=when, replaces=True)
+    return Sides(scores(q * c, k, scale), scores(q, k, scale * v), when=when, replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=1", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
+    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=1", scale=2.0)],
 )  # fmt: skip
-def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
-    """scores(q, k * c, s) = scores(q, k, s * c)"""
+def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
+    """scores(q, k * c, scale) = scores(q, k, scale * c)"""
     when = [eq(scalar(c), v), eq(rank(k), 4), *_changes(v)]
-    return Sides(scores(q, k * c, s), scores(q, k, s * v), when=when, replaces=True)
+    return Sides(scores(q, k * c, scale), scores(q, k, scale * v), when=when, replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
-            dict(_QK, c="=1", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
+    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=0", scale=2.0),
+            dict(_QK, c="=1", scale=2.0)],
 )  # fmt: skip
-def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
-    """scores(q / c, k, s) = scores(q, k, s / c)"""
+def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
+    """scores(q / c, k, scale) = scores(q, k, scale / c)"""
     when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0)), *_changes(v)]
-    return Sides(scores(q / c, k, s), scores(q, k, s / v), when=when, replaces=True)
+    return Sides(scores(q / c, k, scale), scores(q, k, scale / v), when=when, replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="h", s=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", s=2.0), dict(_QK, c="=0", s=2.0),
-            dict(_QK, c="=1", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
+    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=0", scale=2.0),
+            dict(_QK, c="=1", scale=2.0)],
 )  # fmt: skip
-def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
-    """scores(q, k / c, s) = scores(q, k, s / c)"""
+def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
+    """scores(q, k / c, scale) = scores(q, k, scale / c)"""
     when = [eq(scalar(c), v), eq(rank(k), 4), ne(v, real(0.0)), *_changes(v)]
-    return Sides(scores(q, k / c, s), scores(q, k, s / v), when=when, replaces=True)
+    return Sides(scores(q, k / c, scale), scores(q, k, scale / v), when=when, replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
+    refuse=[dict(_QK, c="t", scale=2.0), dict(_QK, c=WIDER, scale=2.0)],
 )  # fmt: skip
-def scores_scaled(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
-    """scores(q, k, s) * c = scores(q, k, s * c)"""
-    return Sides(scores(q, k, s) * c, scores(q, k, s * v), when=_value(c, v))
+def scores_scaled(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
+    """scores(q, k, scale) * c = scores(q, k, scale * c)"""
+    return Sides(scores(q, k, scale) * c, scores(q, k, scale * v), when=_value(c, v))
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", s=2.0),
-    refuse=[dict(_QK, c="t", s=2.0), dict(_QK, c=WIDER, s=2.0), dict(_QK, c="=0", s=2.0)],
+    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
+    refuse=[dict(_QK, c="t", scale=2.0), dict(_QK, c=WIDER, scale=2.0), dict(_QK, c="=0", scale=2.0)],
 )  # fmt: skip
-def scores_divided(q: Tensor, k: Tensor, c: Tensor, s: Float, v: Float) -> Sides:
-    """scores(q, k, s) / c = scores(q, k, s / c)"""
-    return Sides(scores(q, k, s) / c, scores(q, k, s / v), when=[*_value(c, v), ne(v, real(0.0))])
+def scores_divided(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
+    """scores(q, k, scale) / c = scores(q, k, scale / c)"""
+    return Sides(scores(q, k, scale) / c, scores(q, k, scale / v), when=[*_value(c, v), ne(v, real(0.0))])
 
 
 # ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
 
 
-@rule(stage="fuse", contract="exact", holds=dict(q="b n s h", k="b n t h", s=0.5))
-def biased_plain(q: Tensor, k: Tensor, s: Float) -> Sides:
-    """scores(q, k, s) = biased(q, k, no mask, s)"""
-    return Sides(scores(q, k, s), biased(q, k, absent(), s, real(0.0)))
+@rule(stage="fuse", contract="exact", holds=dict(q="b n s h", k="b n t h", scale=0.5))
+def biased_plain(q: Tensor, k: Tensor, scale: Float) -> Sides:
+    """scores(q, k, scale) = biased(q, k, no mask, scale)"""
+    return Sides(scores(q, k, scale), biased(q, k, absent(), scale, real(0.0)))
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(_QK, c="=5", d="=5", s=0.5),
-    refuse=[dict(_QK, c="=5", d="=6", s=0.5), dict(_QK, c="=5:1 1 1 1 1", d="=5", s=0.5),
-            dict(_QK, c="=5", d="=5:1 1 1 1 1", s=0.5), dict(_QK, c="=0", d="=0", s=0.5)],
+    stage="fuse", contract="reassociated", holds=dict(_QK, c="=5", d="=5", scale=0.5),
+    refuse=[dict(_QK, c="=5", d="=6", scale=0.5), dict(_QK, c="=5:1 1 1 1 1", d="=5", scale=0.5),
+            dict(_QK, c="=5", d="=5:1 1 1 1 1", scale=0.5), dict(_QK, c="=0", d="=0", scale=0.5)],
 )  # fmt: skip
-def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, s: Float, v: Float) -> Sides:
-    """c * tanh(scores(q, k, s) / c) = biased(q, k, no mask, s, cap c)"""
-    lhs = call("Tanh", scores(q, k, s) / c) * d
-    return Sides(lhs, biased(q, k, absent(), s, v), when=[*_value(c, v), *_value(d, v), lt(real(0.0), v)])
-
-
-@rule(
-    stage="fuse", contract="reassociated",
-    holds=[dict(_QK, m="b 1 s t", s=0.5, c=0.0), dict(_QK, m="s t", s=0.5, c=3.0)],
-    refuse=[dict(q="1 n s h", k="1 n t h", m="5 1 1 s t", s=0.5, c=0.0)],
-)  # fmt: skip
-def biased_mask(q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
-    """biased(q, k, no mask) + m = biased(q, k, m)"""
-    return Sides(biased(q, k, absent(), s, c) + m, biased(q, k, m, s, c), when=[le(rank(m), 4)])
+def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, scale: Float, v: Float) -> Sides:
+    """c * tanh(scores(q, k, scale) / c) = biased(q, k, no mask, scale, cap c)"""
+    lhs = call("Tanh", scores(q, k, scale) / c) * d
+    return Sides(lhs, biased(q, k, absent(), scale, v), when=[*_value(c, v), *_value(d, v), lt(real(0.0), v)])
 
 
 @rule(
     stage="fuse", contract="reassociated",
-    holds=[dict(_QK, m="b 1 s t", p="1 n s t", s=0.5, c=0.0), dict(_QK, m="s t", p="b n 1 t", s=0.5, c=3.0)],
-    refuse=[dict(_QK, m="absent", p="1 n s t", s=0.5, c=0.0), dict(_QK, m="s t", p="1 1 1 s t", s=0.5, c=0.0)],
+    holds=[dict(_QK, mask="b 1 s t", scale=0.5, cap=0.0), dict(_QK, mask="s t", scale=0.5, cap=3.0)],
+    refuse=[dict(q="1 n s h", k="1 n t h", mask="5 1 1 s t", scale=0.5, cap=0.0)],
 )  # fmt: skip
-def biased_twice(q: Tensor, k: Tensor, m: Tensor, p: Tensor, s: Float, c: Float) -> Sides:
-    """biased(q, k, m) + p = biased(q, k, m + p)"""
-    both = m + p
-    when = [le(rank(m), 4), le(rank(p), 4)]
-    return Sides(biased(q, k, m, s, c) + p, biased(q, k, both, s, c), when=when, states=_sized(both))
+def biased_mask(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float) -> Sides:
+    """biased(q, k, no mask) + mask = biased(q, k, mask)"""
+    return Sides(biased(q, k, absent(), scale, cap) + mask, biased(q, k, mask, scale, cap), when=[le(rank(mask), 4)])
 
 
-_LOW: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-3e38", s=0.5, c=0.0)
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(_QK, mask="b 1 s t", p="1 n s t", scale=0.5, cap=0.0),
+           dict(_QK, mask="s t", p="b n 1 t", scale=0.5, cap=3.0)],
+    refuse=[dict(_QK, mask="absent", p="1 n s t", scale=0.5, cap=0.0),
+            dict(_QK, mask="s t", p="1 1 1 s t", scale=0.5, cap=0.0)],
+)  # fmt: skip
+def biased_twice(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, cap: Float) -> Sides:
+    """biased(q, k, mask) + p = biased(q, k, mask + p)"""
+    both = mask + p
+    when = [le(rank(mask), 4), le(rank(p), 4)]
+    return Sides(biased(q, k, mask, scale, cap) + p, biased(q, k, both, scale, cap), when=when, states=_sized(both))
+
+
+_LOW: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-3e38", scale=0.5, cap=0.0)
 _LOW_REFUSES = [dict(_LOW, n="=-5"), dict(_LOW, n="=-3e38:1 1 1 1 1"), dict(_LOW, w="1 1 1 s t:bool"),
                 dict(_LOW, q="b n s h:float64", k="b n t h:float64", n="=-3e38:float64")]  # fmt: skip
 
@@ -218,28 +220,28 @@ def _masked(w: Tensor, n: Tensor) -> list[Guard]:
 
 @rule(
     stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
-    holds=[_LOW, dict(_LOW, w="s t:bool", c=3.0)], refuse=_LOW_REFUSES,
+    holds=[_LOW, dict(_LOW, w="s t:bool", cap=3.0)], refuse=_LOW_REFUSES,
 )  # fmt: skip
-def mask_where(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, j: int) -> Sides:
+def mask_where(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, j: int) -> Sides:
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero = tensor("FConst", real(0.0), FLOAT32)
-    lhs = _selected(w, biased(q, k, absent(), s, c), n, j)
-    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), s, c), when=[lowest(n), *_masked(w, n)])
+    lhs = _selected(w, biased(q, k, absent(), scale, cap), n, j)
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=[lowest(n), *_masked(w, n)])
 
 
 @rule(
     stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
-    holds=[dict(_LOW, m="b 1 s t"), dict(_LOW, w="s t:bool", m="b n 1 t", c=3.0)],
-    refuse=[*(dict(r, m="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, m="absent"),
-            dict(_LOW_REFUSES[3], m="b 1 s t:float64")],
+    holds=[dict(_LOW, mask="b 1 s t"), dict(_LOW, w="s t:bool", mask="b n 1 t", cap=3.0)],
+    refuse=[*(dict(r, mask="b 1 s t") for r in _LOW_REFUSES[:3]), dict(_LOW, mask="absent"),
+            dict(_LOW_REFUSES[3], mask="b 1 s t:float64")],
 )  # fmt: skip
 def mask_where_biased(
-    w: Tensor, q: Tensor, k: Tensor, m: Tensor, s: Float, c: Float, n: Tensor, j: int
+    w: Tensor, q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, n: Tensor, j: int
 ) -> Sides:  # fmt: skip
-    """where(w, scores + m, lowest) = scores + where(w, m, lowest)"""
-    mask = _selected(w, m, n, j)
-    when = [lowest(n), *_masked(w, n), le(rank(m), 4)]
-    lhs, rhs = _selected(w, biased(q, k, m, s, c), n, j), biased(q, k, mask, s, c)
+    """where(w, scores + mask, lowest) = scores + where(w, mask, lowest)"""
+    mask = _selected(w, mask, n, j)
+    when = [lowest(n), *_masked(w, n), le(rank(mask), 4)]
+    lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, mask, scale, cap)
     return Sides(lhs, rhs, when=when, states=_sized(mask))
 
 
@@ -248,31 +250,31 @@ _BIG = dict(_LOW, n="=-1e9")
 
 @rule(
     stage="fuse", contract="finite", expand=dict(j=(0, 1)), assumes=[SMALL_SCORES, ROWS_VISIBLE],
-    holds=[_BIG, dict(_BIG, w="s t:bool", c=3.0)],
+    holds=[_BIG, dict(_BIG, w="s t:bool", cap=3.0)],
     refuse=[dict(_BIG, n="=-1e4"), dict(_BIG, n="=-3e38"), dict(_BIG, n="=-1e9:1 1 1 1 1"),
             dict(_BIG, w="1 1 1 s t:bool"), dict(_BIG, q="b n s h:float64", k="b n t h:float64", n="=-1e9:float64")],
 )  # fmt: skip
-def mask_where_big(w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, v: Float, j: int) -> Sides:
+def mask_where_big(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, v: Float, j: int) -> Sides:
     """where(w, scores, -1e9) = scores + where(w, 0, -1e9)   up to what a softmax can tell"""
     zero = tensor("FConst", real(0.0), FLOAT32)
-    lhs = _selected(w, biased(q, k, absent(), s, c), n, j)
+    lhs = _selected(w, biased(q, k, absent(), scale, cap), n, j)
     when = [eq(scalar(n), v), lt(real(-1e30), v), lt(v, real(-0.99e8)), *_masked(w, n)]
-    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), s, c), when=when)
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=when)
 
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(j=(0, 1)),
-    holds=[dict(_QK, m="b 1 s t", d="=4", s=0.5), dict(_QK, m="s t", d="=0.5", s=0.5)],
-    refuse=[dict(_QK, m="absent", d="=4", s=0.5), dict(_QK, m="b 1 s t", d="t", s=0.5),
-            dict(_QK, m="b 1 s t", d="=4:1 1 1 1 1", s=0.5), dict(_QK, m="b 1 s t", d="=0", s=0.5)],
+    holds=[dict(_QK, mask="b 1 s t", d="=4", scale=0.5), dict(_QK, mask="s t", d="=0.5", scale=0.5)],
+    refuse=[dict(_QK, mask="absent", d="=4", scale=0.5), dict(_QK, mask="b 1 s t", d="t", scale=0.5),
+            dict(_QK, mask="b 1 s t", d="=4:1 1 1 1 1", scale=0.5), dict(_QK, mask="b 1 s t", d="=0", scale=0.5)],
 )  # fmt: skip
-def biased_scaled(q: Tensor, k: Tensor, m: Tensor, d: Tensor, s: Float, v: Float, j: int) -> Sides:
-    """biased(q, k, m, s) * d = biased(q, k, m * d, s * d),   and / d"""
-    plain = biased(q, k, m, s, real(0.0))
-    when = [*_value(d, v), le(rank(m), 4), ne(v, real(0.0))]
+def biased_scaled(q: Tensor, k: Tensor, mask: Tensor, d: Tensor, scale: Float, v: Float, j: int) -> Sides:
+    """biased(q, k, mask, scale) * d = biased(q, k, mask * d, scale * d),   and / d"""
+    plain = biased(q, k, mask, scale, real(0.0))
+    when = [*_value(d, v), le(rank(mask), 4), ne(v, real(0.0))]
     if j:
-        return Sides(plain / d, biased(q, k, m / d, s / v, real(0.0)), when=when)
-    return Sides(plain * d, biased(q, k, m * d, s * v, real(0.0)), when=when)
+        return Sides(plain / d, biased(q, k, mask / d, scale / v, real(0.0)), when=when)
+    return Sides(plain * d, biased(q, k, mask * d, scale * v, real(0.0)), when=when)
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b n s t"))
@@ -326,15 +328,15 @@ _CLEARED = dict(_LOW, z="=0", g=0)
 
 @rule(
     stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
-    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", c=3.0, z="=0:1", g=1)],
+    holds=[_CLEARED, dict(_CLEARED, w="s t:bool", cap=3.0, z="=0:1", g=1)],
     refuse=[dict(_CLEARED, z="=1"), dict(_CLEARED, z="=0:1 1 1 1 1"), dict(_CLEARED, n="=-5")],
 )  # fmt: skip
 def softmax_cleared(
-    w: Tensor, q: Tensor, k: Tensor, s: Float, c: Float, n: Tensor, z: Tensor, g: Int, j: int
+    w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, z: Tensor, g: Int, j: int
 ) -> Sides:  # fmt: skip
     """where(w, soft(scores + where(w, 0, lowest)), 0) = soft(scores + where(w, 0, -inf)), guarded"""
     zero, never = (tensor("FConst", real(value), FLOAT32) for value in (0.0, -math.inf))
-    x, y = (biased(q, k, _selected(w, zero, low, j), s, c) for low in (n, never))
+    x, y = (biased(q, k, _selected(w, zero, low, j), scale, cap) for low in (n, never))
     when = [lowest(n), eq(scalar(z), real(0.0)), le(rank(z), 4)]
     return Sides(_selected(w, soft(x, g), z, j), soft(y, 1), when=when)
 
@@ -350,32 +352,32 @@ def softmax_widened(x: Tensor, g: Int) -> Sides:
 
 # ------------------------------------------------------------------------------------------------------------ attention
 
-_QKV = dict(q="b n s h", k="b n t h", v="b n t d", m="b 1 s t", s=0.5, c=0.0, g=0)
+_QKV = dict(q="b n s h", k="b n t h", v="b n t d", mask="b 1 s t", scale=0.5, cap=0.0, g=0)
 
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(one=(0, 1)),
-    holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", c=3.0, g=1)],
+    holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", cap=3.0, g=1)],
     refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
             dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
             dict(_QKV, k="b 1 t h", v="t d")],
 )  # fmt: skip
-def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, one: int) -> Sides:
-    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of as many heads as q, or of one"""
+def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, one: int) -> Sides:
+    """soft(biased(q, k, mask)) @ v = sdpa(q, k, v, mask)   for k and v of as many heads as q, or of one"""
     heads = [eq(dim(x, -3), num(1) if one else dim(q, -3)) for x in (k, v)] + [eq(rank(v), 4)]
-    return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
+    return Sides(soft(biased(q, k, mask, scale, cap), g) @ v, sdpa(q, k, v, mask, scale, cap, g), when=heads)
 
 
 _UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
-_HIDING = dict(_UNGUARDED, m="hiding b 1 s t", c=3.0)
-_LOWEST = dict(_UNGUARDED, m="lowest b 1 s t", c=3.0)
-_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in "qkvm"})
+_HIDING = dict(_UNGUARDED, mask="hiding b 1 s t", cap=3.0)
+_LOWEST = dict(_UNGUARDED, mask="lowest b 1 s t", cap=3.0)
+_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in ("q", "k", "v", "mask")})
 
 
 @rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST])
-def guard_dropped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float) -> Sides:
-    """sdpa(q, k, v, m), guarded = sdpa(q, k, v, m), 0 in rows that m hides: nothing else makes NaN"""
-    return Sides(sdpa(q, k, v, m, s, c, 1), sdpa(q, k, v, m, s, c, 2))
+def guard_dropped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float) -> Sides:
+    """sdpa(q, k, v, mask), guarded = sdpa(q, k, v, mask), 0 in rows that mask hides: nothing else makes NaN"""
+    return Sides(sdpa(q, k, v, mask, scale, cap, 1), sdpa(q, k, v, mask, scale, cap, 2))
 
 
 def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
@@ -390,29 +392,31 @@ def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
            dict(_HALF, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
 )  # fmt: skip
 def guard_behind(
-    q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, to: Int, n: Int, kv: Int, groups: int
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, to: Int, n: Int, kv: Int, groups: int
 ) -> Sides:  # fmt: skip
-    """sdpa(q, k, v, m), guarded = where(isnan(o), 0 * mean(v), o)   with o = sdpa(q, k, v, m): NaN of v stay NaN"""
-    o, when = sdpa(q, k, v, m, s, c, BEHIND), [eq(dtype(v), to)]
+    """sdpa(q, k, v, mask), guarded = where(isnan(o), 0 * mean(v), o)   o = sdpa(q, k, v, mask): NaN of v stay NaN"""
+    o, when = sdpa(q, k, v, mask, scale, cap, BEHIND), [eq(dtype(v), to)]
     if not groups:
-        return Sides(sdpa(q, k, v, m, s, c, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
+        return Sides(sdpa(q, k, v, mask, scale, cap, 1), _behind(o, v, to), when=[*when, eq(dim(q, -3), dim(v, -3))])
     when += [eq(dim(q, -3), num(n)), eq(dim(v, -3), num(kv)), lt(kv, n)]
     clean = reshape(_behind(reshape(o, ints(0, kv, -1, 0)), v, to), ints(0, n, -1, 0))  # heads of a group are rows
-    return Sides(sdpa(q, k, v, m, s, c, 1), clean, when=when)
+    return Sides(sdpa(q, k, v, mask, scale, cap, 1), clean, when=when)
 
 
-_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6), c=3.0, g=1)
+_ANY = dict(_QKV, q="b 6 s h", k="b K t h", v="b K t d", K=(1, 6), cap=3.0, g=1)
 
 
 @rule(
     stage="fuse", contract="reassociated", holds=_ANY,
     refuse=[dict(_ANY, k="b 1 t h"), dict(_ANY, v="b 1 t d"), dict(_ANY, v="K t d"), dict(_ANY, q="b 1 s h"),
-            dict(_ANY, k="b 1 t h", v="b 1 t d", m="b K s t")],
+            dict(_ANY, k="b 1 t h", v="b 1 t d", mask="b K s t")],
 )  # fmt: skip
-def sdpa_matmul_any_heads(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
-    """soft(biased(q, k, m)) @ v = sdpa(q, k, v, m)   for k and v of a number of heads that is not fixed: N or 1"""
+def sdpa_matmul_any_heads(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, n: Int
+) -> Sides:
+    """soft(biased(q, k, mask)) @ v = sdpa(q, k, v, mask)   for k and v of heads that are not fixed: N or 1"""
     heads = [eq(dim(q, -3), num(n)), lt(1, n), eq(dim(k, -3), dim(v, -3)), symbolic(dim(k, -3), "kv"), eq(rank(v), 4)]
-    return Sides(soft(biased(q, k, m, s, c), g) @ v, sdpa(q, k, v, m, s, c, g), when=heads)
+    return Sides(soft(biased(q, k, mask, scale, cap), g) @ v, sdpa(q, k, v, mask, scale, cap, g), when=heads)
 
 
 @rule(
@@ -437,8 +441,8 @@ def repeat_kv(x: Tensor, e: Tensor, u: Tensor, n: Int, m: Int) -> Sides:
 
 @rule(
     stage="fuse", contract="exact",
-    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3, c=3.0, g=1) for n in (6, 12)],
+    holds=[dict(_QKV, q=f"b {n} s h", k="b 2 t h", v="b 2 t d", n=3, cap=3.0, g=1) for n in (6, 12)],
 )  # fmt: skip
-def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float, c: Float, g: Int, n: Int) -> Sides:
+def sdpa_grouped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, n: Int) -> Sides:
     """sdpa(q, repeat(k, n), repeat(v, n)) = sdpa(q, k, v), grouped"""
-    return Sides(sdpa(q, repeat(k, n), repeat(v, n), m, s, c, g), sdpa(q, k, v, m, s, c, g))
+    return Sides(sdpa(q, repeat(k, n), repeat(v, n), mask, scale, cap, g), sdpa(q, k, v, mask, scale, cap, g))

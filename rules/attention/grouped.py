@@ -91,16 +91,17 @@ def grouped_scaled(x: Tensor, n: Int, c: Tensor, j: int) -> Sides:
 
 @rule(
     stage="marker", contract="exact", expand=dict(k=(0, 1)),
-    holds=[dict(x="b 6 s t", n=3, m="s t"), dict(x="b 6 s t", n=3, m="t"), dict(x="b 6 s t", n=3, m="b 1 1 s t")],
-    refuse=[dict(x="b 6 s t", n=3, m="3 s t"), dict(x="b 6 s t", n=3, m="b 2 1 s t"),
-            dict(x="b 6 s t", n=3, m="b 1 3 s t"), dict(x="b 6 s t", n=3, m="1 1 1 1 s t")],
+    holds=[dict(x="b 6 s t", n=3, mask="s t"), dict(x="b 6 s t", n=3, mask="t"),
+           dict(x="b 6 s t", n=3, mask="b 1 1 s t")],
+    refuse=[dict(x="b 6 s t", n=3, mask="3 s t"), dict(x="b 6 s t", n=3, mask="b 2 1 s t"),
+            dict(x="b 6 s t", n=3, mask="b 1 3 s t"), dict(x="b 6 s t", n=3, mask="1 1 1 1 s t")],
 )  # fmt: skip
-def grouped_plus(x: Tensor, n: Int, m: Tensor, k: int) -> Sides:
-    """grouped(x, n) + m = grouped(x + m', n)   for a mask m that is the same for all heads"""
+def grouped_plus(x: Tensor, n: Int, mask: Tensor, k: int) -> Sides:
+    """grouped(x, n) + mask = grouped(x + mask', n)   for a mask that is the same for all heads"""
     if k:
-        when = [eq(rank(m), 5), eq(dim(m, -3), num(1)), eq(dim(m, -4), num(1))]
-        return Sides(grouped(x, n) + m, grouped(x + squeeze(m, -3), n), when=when)
-    return Sides(grouped(x, n) + m, grouped(x + m, n), when=[le(rank(m), 2)])
+        when = [eq(rank(mask), 5), eq(dim(mask, -3), num(1)), eq(dim(mask, -4), num(1))]
+        return Sides(grouped(x, n) + mask, grouped(x + squeeze(mask, -3), n), when=when)
+    return Sides(grouped(x, n) + mask, grouped(x + mask, n), when=[le(rank(mask), 2)])
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b 6 s t", n=3, g=1))

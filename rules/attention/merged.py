@@ -104,24 +104,24 @@ def merged_scaled(x: Tensor, c: Tensor, j: int) -> Sides:
 
 @rule(
     stage="normal", contract="exact", expand=dict(k=(0, 1)),
-    holds=[dict(x="b n s t", m="s t"), dict(x="b n s t", m="t"), dict(x="b n s t", m="1 s t")],
-    refuse=[dict(x="2 3 s t", m="6 s t"), dict(x="1 1 s t", m="5 s t"), dict(x="b n s t", m="1 1 s t")],
+    holds=[dict(x="b n s t", mask="s t"), dict(x="b n s t", mask="t"), dict(x="b n s t", mask="1 s t")],
+    refuse=[dict(x="2 3 s t", mask="6 s t"), dict(x="1 1 s t", mask="5 s t"), dict(x="b n s t", mask="1 1 s t")],
 )  # fmt: skip
-def merged_plus(x: Tensor, m: Tensor, k: int) -> Sides:
-    """merged(x) + m = merged(x + m)   for m the same for batch and heads"""
-    when = [eq(rank(m), 3), eq(dim(m, -3), num(1))] if k else [le(rank(m), 2)]
-    return Sides(merged(x) + m, merged(x + m), when=when)
+def merged_plus(x: Tensor, mask: Tensor, k: int) -> Sides:
+    """merged(x) + mask = merged(x + mask)   for mask the same for batch and heads"""
+    when = [eq(rank(mask), 3), eq(dim(mask, -3), num(1))] if k else [le(rank(mask), 2)]
+    return Sides(merged(x) + mask, merged(x + mask), when=when)
 
 
 @rule(
-    stage="normal", contract="exact", holds=[dict(x="b n s t", m="b*n s t"), dict(x="b n s t", m="b*n 1 t")],
-    refuse=[dict(x="2 3 s t", m="1 s t"), dict(x="1 1 s t", m="5 s t"), dict(x="2 3 s t", m="s t")],
+    stage="normal", contract="exact", holds=[dict(x="b n s t", mask="b*n s t"), dict(x="b n s t", mask="b*n 1 t")],
+    refuse=[dict(x="2 3 s t", mask="1 s t"), dict(x="1 1 s t", mask="5 s t"), dict(x="2 3 s t", mask="s t")],
 )  # fmt: skip
-def merged_plus_each(x: Tensor, m: Tensor, n: Int) -> Sides:
-    """merged(x) + m = merged(x + m')   for m of [B*N, S, T] and m' of [B, N, S, T]"""
-    apart = reshape(unsqueeze(m, -4), ints(-1, n, 0, 0))
-    when = [eq(rank(m), 3), eq(dim(x, -3), num(n)), eq(dim(m, -3), dim(merged(x), -3))]
-    return Sides(merged(x) + m, merged(x + apart), when=when, states=[(dim(apart, -4), dim(x, -4))])
+def merged_plus_each(x: Tensor, mask: Tensor, n: Int) -> Sides:
+    """merged(x) + mask = merged(x + mask')   for mask of [B*N, S, T] and mask' of [B, N, S, T]"""
+    apart = reshape(unsqueeze(mask, -4), ints(-1, n, 0, 0))
+    when = [eq(rank(mask), 3), eq(dim(x, -3), num(n)), eq(dim(mask, -3), dim(merged(x), -3))]
+    return Sides(merged(x) + mask, merged(x + apart), when=when, states=[(dim(apart, -4), dim(x, -4))])
 
 
 @rule(

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from onnx_egraph.egraph.targets import ABSENT, CostModel, NodeCount, Roofline, Tensor, Work, cpu
+from onnx_egraph.egraph.targets import ABSENT, CostModel, NodeCount, Roofline, TensorType, Work, cpu
 
 POINTS = (1, 16, 128, 512)
 DTYPES = ("float32", "float16")
 MODEL = Roofline()
 
 
-def tensor(dtype: str, *shape: int, const: bool = False) -> Tensor:
-    return Tensor(dtype, shape, const)
+def tensor(dtype: str, *shape: int, const: bool = False) -> TensorType:
+    return TensorType(dtype, shape, const)
 
 
-def work(op: str, ins: list[Tensor], *outs: Tensor, **attrs: object) -> Work:
+def work(op: str, ins: list[TensorType], *outs: TensorType, **attrs: object) -> Work:
     return Work(op, tuple(ins), outs, attrs)
 
 
@@ -237,7 +237,7 @@ def test_matrix_products() -> None:
     xt, wt = tensor("float32", 32, 8), tensor("float32", 16, 32)
     flipped = total(work("Gemm", [xt, wt, b], y, transA=1, transB=1))
     assert flipped == gemm
-    vector = work("MatMul", [Tensor("float32", None), tensor("float32", 32)], tensor("float32", 8))
+    vector = work("MatMul", [TensorType("float32", None), tensor("float32", 32)], tensor("float32", 8))
     assert total(vector) > MODEL.prices.launch
 
 
@@ -255,7 +255,7 @@ def test_any_shapes_give_an_integer(op: str) -> None:
     attrs: dict[str, object] = {"num_heads": 4, "q_num_heads": 4, "kv_num_heads": 2, "perm": (0, 2, 1)}
     for dtype in ("float32", "float16", "int64", "bool", "string", "float8e4m3fn", ""):
         for a, b in itertools.product(SHAPES, SHAPES):
-            x, y = Tensor(dtype, a), Tensor(dtype, b)
+            x, y = TensorType(dtype, a), TensorType(dtype, b)
             for w in (
                 Work(op, (x, y), (y,)),
                 Work(op, (x,), (x, y, y), attrs),
@@ -292,7 +292,7 @@ def test_attention_is_monotone(op: str, kv: int, dtype: str) -> None:
 
 
 def test_attention_reads_every_layout() -> None:
-    def price(op: str, ins: list[Tensor], outs: list[Tensor], **attrs: object) -> int:
+    def price(op: str, ins: list[TensorType], outs: list[TensorType], **attrs: object) -> int:
         return MODEL.cost(work(op, ins, *outs, **attrs))
 
     q3, k3, packed = (tensor("float32", 1, 128, n * 64) for n in (8, 2, 12))

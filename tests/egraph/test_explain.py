@@ -12,7 +12,7 @@ from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.errors import RuleError, UnsoundMerge
 from onnx_egraph.egraph.explanation.conflict import saturate
-from onnx_egraph.egraph.explanation.evaluation import Inputs
+from onnx_egraph.egraph.explanation.evaluation import NumberSource
 from onnx_egraph.egraph.explanation.explain import Derivation, derive
 from onnx_egraph.egraph.explanation.region import Regions
 from onnx_egraph.egraph.extraction.extract import ENode, extract
@@ -68,10 +68,10 @@ def rms() -> Small:
 
 def test_a_derivation_is_a_minimal_chain_that_replays(rms: Small) -> None:
     regions, root = optimize(rms, ALL, {})
-    found = derive(regions, root, CPU, Inputs())
+    found = derive(regions, root, CPU, NumberSource())
     assert found.complete
     assert found.rules == ("square-pow", "rnorm-div", "rms-norm")
-    assert found == derive(regions, root, CPU, Inputs()), "a derivation is deterministic"
+    assert found == derive(regions, root, CPU, NumberSource()), "a derivation is deterministic"
     assert found.original == "x/sqrt(mean(x**2, [-1], 1) + 1e-06)*y"
     assert found.result == "RMSNorm(x, y, 1e-06)"
     assert [(s.before, s.after) for s in found.steps] == [
@@ -89,7 +89,7 @@ def test_a_derivation_is_a_minimal_chain_that_replays(rms: Small) -> None:
 
 def test_every_step_is_checked_with_numbers(rms: Small) -> None:
     regions, root = optimize(rms, ALL, {})
-    steps = derive(regions, root, CPU, Inputs()).steps
+    steps = derive(regions, root, CPU, NumberSource()).steps
     compared = [s.compared for s in steps]
     assert compared[0] > 0
     assert compared == sorted(compared)
@@ -115,7 +115,7 @@ def test_a_false_step_is_pointed_out() -> None:
     x = g.input("b", "s")
     g.roots = [g.add("Add", x, x)]
     regions, root = optimize(g, [twice_is_thrice, made_up_gelu], {"Gelu": 1})
-    found = derive(regions, root, CPU, Inputs())
+    found = derive(regions, root, CPU, NumberSource())
     assert found.rules == ("twice-is-thrice", "made-up-gelu")
     assert found.steps[0].false
     assert "FALSE" in found.text()
@@ -125,7 +125,7 @@ def test_rules_of_a_region_leave_out_what_did_not_lead_there(rms: Small) -> None
     regions, root = optimize(rms, ALL, {})
     region = regions.of(root)
     names = [ALL[k].name for k in regions.candidates(region)]
-    assert set(derive(regions, root, CPU, Inputs()).rules) <= set(names)
+    assert set(derive(regions, root, CPU, NumberSource()).rules) <= set(names)
     stages = ["normal", "marker", "fuse", "target"]
     order = [stages.index(ALL[k].stage) for k in regions.candidates(region)]
     assert order == sorted(order)

@@ -159,7 +159,7 @@ def said(model: onnx.ModelProto, **dims: int | list[int]) -> tuple[bool | None, 
 
 
 def test_large_sizes_are_compared_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnx_egraph.lowering.verify.verify import verify
+    from onnx_egraph.lowering.verify import verify
 
     fed: list[tuple[int, ...]] = []
     plain = verify._Asking.refusal

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-# Fused operators are named where they are declared and where a runtime's kernels and prices are. operators.py holds
-# what shape inference and generated inputs need to know of any operator, fused or not; no fusion comes of it.
-TABLES = {"lowering/model/operators.py"}
+from onnx_egraph.egraph.terms import OPS
+
+# Fused operators are named where they are declared and where a runtime's kernels and prices are. One that is no term
+# stands in operators.py, by which inputs are generated; no fusion comes of it.
+UNDECLARED = {"lowering/model/operators.py": ["EmbedLayerNormalization"]}
 FUSED = re.compile(
     r"\b("
     r"RotaryEmbedding|GemmaRotaryEmbedding|(MultiHead|GroupQuery|SparseAttention|Packed(MultiHead)?|"
@@ -52,9 +54,10 @@ def docstrings(tree: ast.Module) -> set[int]:
 
 
 def fused_names(source: Any) -> list[str]:
+    """Each fused operator that a string of the code names, as often as that."""
     skip = docstrings(source.tree)
     return [
-        f"{source.name}:{node.lineno}: {match[0]}"
+        match[0]
         for node in ast.walk(source.tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skip
         for match in FUSED.finditer(node.value)
@@ -161,8 +164,58 @@ def global_state(sources: list[Any]) -> list[str]:
 
 
 def test_fused_operators_are_named_in_the_tables_only(sources: Any) -> None:
-    found = [f for s in sources if s.folder in ("lowering", "api") and s.name not in TABLES for f in fused_names(s)]
-    assert found == []
+    found = {s.name: names for s in sources if s.folder in ("lowering", "api") and (names := fused_names(s))}
+    assert found == UNDECLARED
+
+
+def test_each_fused_operator_is_named_in_three_files_at_most(sources: Any) -> None:
+    """Its declaration, and the kernels and prices of two runtimes."""
+    files: dict[str, list[str]] = {}
+    for source in sources:
+        for name in set(fused_names(source)):
+            files.setdefault(name, []).append(source.name)
+    assert {"RotaryEmbedding", "Gelu"} <= files.keys()
+    assert {name: where for name, where in files.items() if len(where) > 3} == {}
+
+
+def term_sets(source: Any) -> list[str]:
+    """Collections of nothing but names of terms that stand in the code: what they have in common is not declared."""
+    found = []
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Set(elts=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(keys=parts):
+                words = [p.value if isinstance(p, ast.Constant) else None for p in parts]
+            case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split")):
+                words = text.split()
+            case _:
+                continue
+        if len(words) > 1 and all(isinstance(word, str) and word in OPS for word in words):
+            found.append(f"{source.name}:{node.lineno}: {' '.join(map(str, words))}")
+    return found
+
+
+def test_no_set_of_terms_stands_outside_their_declarations(sources: Any) -> None:
+    outside = (s for s in sources if not s.name.startswith(("egraph/terms/", "egraph/targets/")))
+    assert [found for source in outside for found in term_sets(source)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'LAST = {"Concat", "Softmax"}',
+        'if op in ("Cons", "Nil"): pass',
+        'SIGNS = {"Add": " + ", "Sub": " - "}',
+        'EXACT = frozenset("Neg Abs".split())',
+        'f(["Op1", "OpN"])',
+    ],
+)
+def test_the_set_check_sees_one(text: str, parse: Any) -> None:
+    assert len(term_sets(parse("lowering/x.py", text))) == 1
+
+
+@pytest.mark.parametrize("text", ['X = {"Concat"}', '{"Add", "Xor"}', 'words = "Add Xor".split()', 'f("Add", "Sub")'])
+def test_the_set_check_lets_others_pass(text: str, parse: Any) -> None:
+    assert term_sets(parse("lowering/x.py", text)) == []
 
 
 @pytest.mark.parametrize(
@@ -212,6 +265,15 @@ def test_the_text_check_sees_one(text: str, parse: Any) -> None:
 def test_the_text_check_lets_printing_pass(parse: Any) -> None:
     text = "def f(e, known):\n    return '(' + e.head + ')' if e.head in known else f'({e.head})'.strip()\n"
     assert read_back(parse("egraph/x.py", text)) == []
+
+
+def test_no_two_classes_share_a_name(sources: Any) -> None:
+    files: dict[str, list[str]] = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name, []).append(source.name)
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
 
 
 def test_no_mutable_module_state(sources: Any) -> None:
