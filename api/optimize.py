@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,13 +22,14 @@ from .egraph.targets import target as find_target
 from .fusions import enter
 from .lowering.declared import by_kind
 from .lowering.explain import Explainer
-from .lowering.files.functions import drop_unused, same_in
+from .lowering.files.functions import called, drop_unused, same_in
 from .lowering.files.listed import FREE, relist, unlist
-from .lowering.files.load import Loaded, Source, lift_constants, load
+from .lowering.files.load import Loaded, Source, lift_constants, load, write_out
 from .lowering.files.older import renew
 from .lowering.model.domains import DEFAULT
 from .lowering.model.names import Names
-from .lowering.reader import CALL
+from .lowering.opsets import can_raise
+from .lowering.reader import CALL, Reading
 from .lowering.shapes.inference import Shapes, graphs_of, infer
 from .lowering.space import Search, explore
 from .lowering.verify.runtime import DOING, Runtime
@@ -237,13 +238,14 @@ class _Run:
         """Optimize every graph of the model in place, bodies first; whether anything changed. The first pass
         prices the model as it came. Raises LimitReached before any graph.
         """
+        report = self.report
         self.tell("inferring shapes")
         begin = self.budget.clock()
         with self.watch.timed("shapes"):
             shapes = infer(model, self.budget)
             self._settled = self._settled and shapes.settled()
         self._spent += self.budget.clock() - begin if first else 0.0
-        names, opset, changed = Names.of(model), self.report.opset, False
+        names, opset, changed = Names.of(model), report.opset, False
         names.values.taken.update(v.name for v in self.inputs if v.name)
         before, self._costs = self._costs, {}
         graphs = _inner_first(model.graph)
@@ -257,6 +259,10 @@ class _Run:
             if graph not in self._costs and graph in before:
                 self._costs[graph] = before[graph]
         self._changed |= changed
+        if report.opset > opset and model.functions:
+            drop_unused(model)
+            if (calls := write_out(model, self.operators)) is not None:
+                report.calls, self._beyond = [*calls], True
         return changed
 
     def _graph(
@@ -293,9 +299,11 @@ class _Run:
             enter(report, choice.explainer, written, space.ops)
         return True
 
-    def _may_use(self, model: ir.Model, opset: int) -> bool:
-        """Whether the target has the operator set, and functions mean the same in it."""
-        return opset <= self.target.opset_max and all(same_in(f, opset) for f in model.functions.values())
+    def _may_use(self, model: ir.Model, reading: Reading, nodes: Collection[ir.Node], opset: int) -> bool:
+        """Whether the target has the operator set, and these nodes and what they call mean the same in it."""
+        if opset > self.target.opset_max or not can_raise(reading, nodes, opset):
+            return False
+        return all(same_in(function, opset) for function in called(model, nodes).values())
 
 
 def _left_alone(loaded: Loaded) -> str:

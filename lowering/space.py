@@ -24,7 +24,6 @@ from ..egraph.terms import CLASSES, OPAQUE, SILENT, Op
 from .explain import Explainer
 from .model.domains import DEFAULT
 from .model.names import Names
-from .opsets import can_raise
 from .price import RAISE, Pricer, references
 from .reader import Reading, read
 from .shapes.inference import Shapes
@@ -33,6 +32,10 @@ from .writer import Writer, Written
 
 #: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
 _REST = 0.8
+
+
+#: Whether a model may be raised to an operator set if these nodes of its graph are kept as they are.
+MayUse = Callable[[Reading, Collection[ir.Node], int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +70,10 @@ class Space:
     ops: Mapping[str, Op]  # terms that callers declare
 
     def choose(
-        self, cost: CostModel, dims: Mapping[str, int | Sequence[int]] | None, may_use: Callable[[int], bool],
+        self, cost: CostModel, dims: Mapping[str, int | Sequence[int]] | None, may_use: MayUse,
         names: Names, opset: int,
     ) -> Choice:  # fmt: skip
-        """The cheapest graph of the space. `may_use` says whether the model may be raised to an operator set.
+        """The cheapest graph of the space.
 
         Raises LimitReached, CostError, and ModelError for a name in `dims` that no input has.
         """
@@ -78,9 +81,7 @@ class Space:
         refused: set[int] = set()
 
         def fits(wanted: int) -> bool:
-            if not may_use(wanted):
-                return False
-            possible = can_raise(self.reading, self.reading.payloads.nodes, wanted)
+            possible = may_use(self.reading, self.reading.payloads.nodes, wanted)
             refused.update([] if possible else [wanted])
             return possible
 
@@ -110,7 +111,7 @@ class Space:
             self.reading, self.shapes, self.frozen, pricer.proven(rows_of), search.rules, search.target,
             budget.limits, old,
         )  # fmt: skip
-        return Choice(rows_of, found, stands, printed, opset, wanted, refused, pricer, writer, explainer, stop)
+        return Choice(rows_of, found, stands, printed, opset, wanted, refused, may_use, pricer, writer, explainer, stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Choice:
     opset: int
     wanted: int  # the operator set that it needs
     refused: Collection[int]  # operator sets that some nodes have no part in
+    may_use: MayUse
     pricer: Pricer
     writer: Writer
     explainer: Explainer
@@ -151,7 +153,7 @@ class Choice:
         nodes = self.explainer.reading.payloads.nodes
         kept = [nodes[r.attrs[0]] for r in self.rows.values() if r.op in OPAQUE]
         return self.pricer.beyond(self.rows) or any(
-            can_raise(self.explainer.reading, kept, opset) for opset in self.refused
+            self.may_use(self.explainer.reading, kept, opset) for opset in self.refused
         )
 
     def write(self, model: ir.Model) -> Written:

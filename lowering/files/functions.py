@@ -53,20 +53,22 @@ def inline(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...]
     return tuple(f"function {_name(key)} stays a call: {plan.reasons[key]}" for key in left)
 
 
-def drop_unused(model: ir.Model) -> None:
-    """Remove the functions that nothing in the graph calls, not even through another."""
-    if not model.functions:
-        return
-    called: set[Identifier] = set()
-    waiting = [node.op_identifier() for node in model.graph.all_nodes()]
+def called(model: ir.Model, nodes: Iterable[ir.Node]) -> dict[Identifier, ir.Function]:
+    """The functions that these nodes call, be it through another."""
+    found: dict[Identifier, ir.Function] = {}
+    waiting = [node.op_identifier() for node in nodes] if model.functions else []
     while waiting:
         key = waiting.pop()
-        if key in model.functions and key not in called:
-            called.add(key)
-            waiting += [node.op_identifier() for node in model.functions[key].all_nodes()]
-    for key in list(model.functions):
-        if key not in called:
-            del model.functions[key]
+        if key in model.functions and key not in found:
+            found[key] = model.functions[key]
+            waiting += [node.op_identifier() for node in found[key].all_nodes()]
+    return found
+
+
+def drop_unused(model: ir.Model) -> None:
+    """Remove the functions that nothing in the graph calls."""
+    for key in model.functions.keys() - called(model, model.graph.all_nodes()).keys():
+        del model.functions[key]
 
 
 def same_in(function: ir.Function, opset: int) -> bool:

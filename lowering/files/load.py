@@ -144,6 +144,21 @@ def _prepared(
     return Loaded(model, kind, opset, files, original, calls)
 
 
+def write_out(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...] | None:
+    """Try again to write out the calls that were left, in place: in a newer operator set more functions mean the same.
+
+    Returns why calls are still left, or None where none was written out.
+    """
+    before = len(model.functions)
+    calls = inline(model, operators)
+    if len(model.functions) == before:
+        return None
+    _sort(model)
+    lift_constants(model)
+    own_names(model)
+    return calls
+
+
 def inlined(model: ir.Model) -> ir.Model:
     """The model, or a copy in which its local functions are inlined, as far as that can be done."""
     if not model.functions:

@@ -247,6 +247,29 @@ def test_a_node_that_is_dropped_keeps_the_operator_set_no_more() -> None:
     assert not unsettled(model)
 
 
+def test_a_function_that_is_called_no_more_keeps_the_operator_set_no_more() -> None:
+    """The function stays a call, since its Cast need not be that of the model; and only a dead part needs it."""
+    n = onnx.helper.make_node
+    model = onnx.load(next(p for p in EXPORTS if p.stem == "bart_encoder_ts_sdpa"))
+    [out] = model.graph.output
+    width = out.type.tensor_type.shape.dim[-1].dim_value
+    assert model.opset_import[0].version < 19
+    body = [n("Cast", ["x"], ["h"], to=10), n("Cast", ["h"], ["y"], to=1)]
+    imports = [onnx.helper.make_opsetid("", 20)]
+    model.functions.append(onnx.helper.make_function("local", "halved", ["x"], ["y"], body, imports))
+    model.opset_import.append(onnx.helper.make_opsetid("local", 1))
+    model.graph.node[-1].output[0] = "result"
+    model.graph.node.extend([
+        n("halved", ["result"], ["other"], domain="local"), n("Concat", ["result", "other"], ["both"], axis=-1),
+        n("Slice", ["both", "none", "width", "last"], [out.name]),
+    ])  # fmt: skip
+    for name, value in {"none": 0, "width": width, "last": -1}.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.array([value]), name))
+    result = saturate_and_extract(model)
+    assert "Attention" in result.report.counts()
+    assert not unsettled(model)
+
+
 def test_the_bodies_of_a_dead_node_cost_nothing_any_more() -> None:
     text = """g (float[n] x, bool c) => (float[n] y) {
         d = If(c) <then_branch = t () => (float[n] a) { a = Sin(x) }, else_branch = e () => (float[n] b) { b = Exp(x) }>
