@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from ..errors import RuleError
 from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, INT64
 from . import masks
@@ -142,6 +143,8 @@ def _laws(op: Op) -> list[Law]:
 
 
 def _shapes(term: str, law: str, names: list[str]) -> Iterator[Law]:
+    if law and law not in SHAPES:
+        raise RuleError(f"term {term}: no shape law is named {law!r}; there are {', '.join(sorted(SHAPES))}")
     for i, (body, action) in enumerate(SHAPES.get(law, ())):
         for k, n in enumerate(names):
             body, action = body.replace(f"${k}", n), action.replace(f"${k}", n)

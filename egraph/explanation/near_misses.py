@@ -241,8 +241,14 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     ]
     at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
     further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
+    runs = None if engine.target is None else {op for op, _ in engine.target.runs(engine.extra_ops.values())}
+
+    def told_of(r: Rule) -> str:
+        lacking = sorted(r.asks - runs) if runs is not None else []
+        return f"{r.name} ({r.law})" + (f", and the target has no {' or '.join(lacking)}" if lacking else "")
+
     return [
-        DeadEnd(cls, marker, tuple(f"{r.name} ({r.law})" for r in takers[marker]))
+        DeadEnd(cls, marker, tuple(map(told_of, takers[marker])))
         for cls, marker in stops
         if (cls, marker) not in further
     ]
