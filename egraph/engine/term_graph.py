@@ -61,9 +61,9 @@ class TermGraph:
 
         With `into`, the term is stated to be equal to that id (a second spelling of one value).
         """
-        sorts = self.ops[name].sorts
         values = tuple(
-            self._list(a) if s == LIST else self.vector(a) if s == INTS else a for a, s in zip(args, sorts, strict=True)
+            self._list(a) if s == LIST else self.vector(a) if s == INTS else a
+            for a, s in self.ops[name].with_sorts(args)
         )
         key = (name, *values)
         known = self._ids.get(key)

@@ -158,21 +158,19 @@ def _makes_progress(rule: Rule, sides: Sides) -> bool:
 
 
 def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:
-    read: dict[str, Callable[[Any], Any]] = {
-        INT: engine.egraph.value_to_i64,
-        FLOAT: engine.egraph.value_to_f64,
-        TENSOR: frozen.class_of,
-    }
+    egraph = engine.egraph
+    read: dict[str, Callable[[Any], Any]]
+    read = {INT: egraph.value_to_i64, FLOAT: egraph.value_to_f64, TENSOR: frozen.class_of}
     values = [read[sort](v) for (_, sort), v in zip(columns, row.inputs[1:], strict=True)]
     return frozen.class_of(row.inputs[0]), values
 
 
 def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any]) -> str:
     """The facts of what a guard looked at, such as `w is float32[64]`."""
-    said = []
-    for (name, sort), value in zip(columns, values, strict=True):
-        said.append(f"{name} is {describe(frozen, value) if sort == TENSOR else value}")
-    return ", ".join(said)
+    return ", ".join(
+        f"{name} is {describe(frozen, value) if sort == TENSOR else value}"
+        for (name, sort), value in zip(columns, values, strict=True)
+    )
 
 
 def describe(frozen: Frozen, cls: int) -> str:
