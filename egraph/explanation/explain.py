@@ -159,9 +159,7 @@ def _merged(small: TermGraph, frozen: Frozen) -> None:
     for kind in ("dim", "elem"):
         stated, small.facts[f"{kind}-sym"] = small.facts[f"{kind}-sym"], []
         for term, at, symbol in stated:
-            d = frozen.symbols.get(symbol, f"${symbol}")
-            fact, value = (f"{kind}-num", d) if isinstance(d, int) else (f"{kind}-sym", int(d[1:]))
-            small.state(fact, term, at, value)
+            small.place(kind, term, at, frozen.symbols.get(symbol, f"${symbol}"))
     for fact, places in (("source", [2]), ("dimsum", [0, 1, 2]), ("dimplus", [0, 1])):
         stated, small.facts[fact] = small.facts[fact], []
         for row in stated:
@@ -223,7 +221,7 @@ def _elements(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
         return
     small.state("len", term, len(elements))
     for at, d in elements.items():
-        small.state(*(("elem-num", term, at, d) if isinstance(d, int) else ("elem-sym", term, at, int(d[1:]))))
+        small.place("elem", term, at, d)
 
 
 def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
@@ -236,10 +234,8 @@ def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
         return
     small.state("rank", term, len(shape))
     for at, d in enumerate(shape):
-        if isinstance(d, int):
-            small.state("dim-num", term, at - len(shape), d)
-        elif d is not None:
-            small.state("dim-sym", term, at - len(shape), int(d[1:]))
+        if d is not None:
+            small.place("dim", term, at - len(shape), d)
 
 
 def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
