@@ -6,7 +6,7 @@ read and written, which kernels a target must have, and the names reports use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -160,6 +160,22 @@ class Op:
     @property
     def sorts(self) -> tuple[str, ...]:
         return tuple(sort for _, sort in self.operands)
+
+    def with_sorts(self, operands: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+        """Each operand with its sort."""
+        return zip(operands, self.sorts, strict=True)
+
+    def parted(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The operands that are e-classes, and the attributes."""
+        parts: tuple[list[Any], list[Any]] = [], []
+        for operand, sort in self.with_sorts(operands):
+            parts[sort not in CLASSES].append(operand)
+        return parts
+
+    def joined(self, children: Iterable[Any], attributes: Iterable[Any]) -> list[Any]:
+        """All operands in order, from the two parts that an e-node has; None for a dimension, which is in neither."""
+        children, attributes = iter(children), iter(attributes)
+        return [next(children) if s in CLASSES else None if s == DIM else next(attributes) for s in self.sorts]
 
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:

@@ -23,6 +23,14 @@ def as_read(version: int) -> int:
     return (version + 2**31) % 2**32 - 2**31
 
 
+def schema(op: str, opset: int) -> onnx.defs.OpSchema | None:
+    """ONNX's definition of an operator in this opset of the default domain; None where it has none."""
+    try:
+        return onnx.defs.get_schema(op, opset, DEFAULT)
+    except onnx.defs.SchemaError:
+        return None
+
+
 def imported(versions: Mapping[str, int] | Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """The version of each domain, by its one name. Of several of one domain onnxruntime takes the last."""
     pairs = versions.items() if isinstance(versions, Mapping) else [(o.domain, o.version) for o in versions]

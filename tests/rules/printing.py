@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_egraph.egraph.engine.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
-from onnx_egraph.egraph.terms import FLOAT, INT, INTS
+from onnx_egraph.egraph.terms import CLASSES
 from onnx_egraph.egraph.terms.dtypes import NAMES, code
 from onnx_egraph.egraph.terms.expression import Expr, Tensor
 from onnx_egraph.egraph.terms.meaning import evaluate
@@ -78,8 +78,7 @@ class Sheet:
         assert e.op is not None
         if e.op.marker:
             return self.emit(definition(e, self.env))
-        attrs = tuple(a.value(self.env) for a, s in zip(e.args, e.op.sorts, strict=True) if s in (INT, FLOAT, INTS))
-        ins = [self.emit(a) for a, s in zip(e.args, e.op.sorts, strict=True) if s not in (INT, FLOAT, INTS)]
+        ins, attrs = e.op.parted([self.emit(a) if a.sort in CLASSES else a.value(self.env) for a in e.args])
         for a, v in zip(e.args, ins, strict=False):
             if isinstance(v, ir.Value):
                 self._ranks[id(v)] = np.ndim(evaluate(a, self.env))
