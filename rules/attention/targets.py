@@ -92,21 +92,15 @@ def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @rule(
-    stage="fuse", contract="exact", holds=[dict(_FULL, mask="1 s t"), dict(_FULL, mask="n 1 t", cap=3.0, g=1)],
+    stage="fuse", contract="exact", expand=dict(r=(0, 1, 2, 3)),
+    holds=[dict(_FULL, mask="1 s t"), dict(_FULL, mask="n 1 t", cap=3.0, g=1), dict(_FULL, mask="s t"),
+           dict(_FULL, mask="t"), dict(_FULL, mask="")],
     refuse=[_FULL],
 )  # fmt: skip
-def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int) -> Sides:
-    """sdpa(.., mask) = sdpa(.., unsqueeze(mask, -4))   for a mask of rank 3"""
-    return Sides(sdpa(q, k, v, mask, scale, cap, g), sdpa(q, k, v, unsqueeze(mask, -4), scale, cap, g),
-                 when=[eq(rank(mask), 3)])  # fmt: skip
-
-
-@rule(stage="fuse", contract="exact", holds=[dict(_FULL, mask="s t"), dict(_FULL, mask="1 t", cap=3.0, g=1)],
-      refuse=[_FULL])  # fmt: skip
-def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int) -> Sides:
-    """sdpa(.., mask) = sdpa(.., unsqueeze(mask, -3))   for a mask of rank 2"""
-    return Sides(sdpa(q, k, v, mask, scale, cap, g), sdpa(q, k, v, unsqueeze(mask, -3), scale, cap, g),
-                 when=[eq(rank(mask), 2)])  # fmt: skip
+def mask_short(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, r: int) -> Sides:
+    """sdpa(.., mask) = sdpa(.., unsqueeze(mask, -4))   for a mask of rank 3, and so for lower ones"""
+    longer = unsqueeze(mask, -r - 1)
+    return Sides(sdpa(q, k, v, mask, scale, cap, g), sdpa(q, k, v, longer, scale, cap, g), when=[eq(rank(mask), r)])
 
 
 @rule(
