@@ -1,8 +1,8 @@
 """Scaled dot-product attention: from its many spellings to one term, `sdpa(q, k, v, mask; scale, cap, guard)`.
 
-Operands are BNSH; up to the softmax they may be [B,S,H], one head without an axis. The scale may sit on q, on k, on both or on the scores; the mask is whatever is added to them; a
-guard turns rows of NaN into zeros. Sources: Vaswani et al. (arXiv 1706.03762), GQA (arXiv 2305.13245),
-ONNX Attention-23.
+Operands are BNSH; up to the softmax they may be [B,S,H], one head without an axis. The scale may sit on q, on k, on
+both or on the scores; the mask is whatever is added to them; a guard turns rows of NaN into zeros. Sources: Vaswani et
+al. (arXiv 1706.03762), GQA (arXiv 2305.13245), ONNX Attention-23.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def biased_twice(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, ca
 
 @rule(
     stage="fuse", contract="exact",
-    holds=[dict(_QK, mask="b 1 s t", p="1 n s t", scale=0.5, cap=0.0), dict(_QK, mask="absent", p="t", scale=0.5, cap=3.0)],
+    holds=[dict(_QK, mask="b 1 s t", p="1 n s t", scale=0.5, cap=0.0), dict(_QK, mask="s t", p="t", scale=0.5, cap=3.0)],
 )  # fmt: skip
 def biased_minus(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, cap: Float) -> Sides:
     """biased(q, k, mask) - p = biased(q, k, mask) + (-p)"""
@@ -256,10 +256,10 @@ def mask_where_biased(
     w: Tensor, q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, n: Tensor, j: int
 ) -> Sides:  # fmt: skip
     """where(w, scores + mask, lowest) = scores + where(w, mask, lowest)"""
-    mask = _selected(w, mask, n, j)
+    both = _selected(w, mask, n, j)
     when = [lowest(n), *_masked(w, n, q), le(rank(mask), rank(q))]
-    lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, mask, scale, cap)
-    return Sides(lhs, rhs, when=when, states=_sized(mask))
+    lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, both, scale, cap)
+    return Sides(lhs, rhs, when=when, states=_sized(both))
 
 
 _BIG = dict(_LOW, n="=-1e9")
@@ -396,7 +396,7 @@ _HEAD = dict(_QKV, q="b s h", k="b t h", v="b t d", mask="b s t")
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(deep=(0, 1, 2)),
-    holds=[_HEAD, dict(_HEAD, mask="s t", cap=3.0, g=1), dict(_HEAD, mask="absent")],
+    holds=[_HEAD, dict(_HEAD, mask="s t", cap=3.0, g=1)],
     refuse=[_QKV, *({**_HEAD, "mask": mask, wrong: f"1 {shape}"}
                     for mask in ("b s t", "s t", "absent") for wrong, shape in (("k", "t h"), ("v", "t d")))],
 )  # fmt: skip
