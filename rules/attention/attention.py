@@ -194,7 +194,9 @@ def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, scale: Float, v: F
 )  # fmt: skip
 def biased_mask(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float) -> Sides:
     """biased(q, k, no mask) + mask = biased(q, k, mask)"""
-    return Sides(biased(q, k, absent(), scale, cap) + mask, biased(q, k, mask, scale, cap), when=[le(rank(mask), rank(q))])
+    return Sides(
+        biased(q, k, absent(), scale, cap) + mask, biased(q, k, mask, scale, cap), when=[le(rank(mask), rank(q))]
+    )
 
 
 @rule(
@@ -383,7 +385,7 @@ _QKV = dict(q="b n s h", k="b n t h", v="b n t d", mask="b 1 s t", scale=0.5, ca
     holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", cap=3.0, g=1)],
     refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
             dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
-            dict(_QKV, k="b 1 t h", v="t d")],
+            dict(_QKV, k="b 1 t h", v="t d"), dict(_QKV, q="n s h", k="n t h", mask="s t")],
 )  # fmt: skip
 def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, one: int) -> Sides:
     """soft(biased(q, k, mask)) @ v = sdpa(q, k, v, mask)   for k and v of as many heads as q, or of one"""
@@ -397,7 +399,8 @@ _HEAD = dict(_QKV, q="b s h", k="b t h", v="b t d", mask="b s t")
 @rule(
     stage="fuse", contract="reassociated", expand=dict(deep=(0, 1, 2)),
     holds=[_HEAD, dict(_HEAD, mask="s t", cap=3.0, g=1)],
-    refuse=[_QKV, *({**_HEAD, "mask": mask, wrong: f"1 {shape}"}
+    refuse=[_QKV, dict(_HEAD, q="b n s h", k="b n t h", v="n t d"),
+            *({**_HEAD, "mask": mask, wrong: f"1 {shape}"}
                     for mask in ("b s t", "s t", "absent") for wrong, shape in (("k", "t h"), ("v", "t d")))],
 )  # fmt: skip
 def sdpa_one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, deep: int) -> Sides:
