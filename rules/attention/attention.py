@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...egraph.engine.assumption import ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from ...egraph.engine.lang import (
     Float,
     Guard,
@@ -27,6 +27,7 @@ from ...egraph.engine.lang import (
     lowest,
     lt,
     ne,
+    never,
     num,
     rank,
     real,
@@ -46,6 +47,8 @@ from ...egraph.terms.expression import Expr
 KT = (0, 1, 3, 2)
 #: The last two axes exchanged, by rank.
 TURNED = {3: (0, 2, 1), 4: KT}
+#: Of float32.
+LOWEST = -3.4028234663852886e38
 #: The guard of an `sdpa` that has none inside because one follows. Kept apart from 0, none at all: an operator that
 #: assumes visible rows stands for that and for a guarded one, and would join this one to the result of its guard.
 BEHIND = -1
@@ -215,7 +218,8 @@ def biased_twice(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, ca
 
 @rule(
     stage="fuse", contract="exact",
-    holds=[dict(_QK, mask="b 1 s t", p="1 n s t", scale=0.5, cap=0.0), dict(_QK, mask="s t", p="t", scale=0.5, cap=3.0)],
+    holds=[dict(_QK, mask="b 1 s t", p="1 n s t", scale=0.5, cap=0.0),
+           dict(_QK, mask="s t", p="t", scale=0.5, cap=3.0)],
 )  # fmt: skip
 def biased_minus(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, cap: Float) -> Sides:
     """biased(q, k, mask) - p = biased(q, k, mask) + (-p)"""
@@ -262,6 +266,23 @@ def mask_where_biased(
     when = [lowest(n), *_masked(w, n, q), le(rank(mask), rank(q))]
     lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, both, scale, cap)
     return Sides(lhs, rhs, when=when, states=_sized(both))
+
+
+_NEVER: dict[str, Any] = dict(_LOW, q="b n s h:float16", k="b n t h:float16", n="=-inf:float16")
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_NEVER, dict(_NEVER, w="s t:bool", cap=3.0)],
+    refuse=[dict(_NEVER, n="=-65504:float16"), dict(_NEVER, n="=-inf:float16:1 1 1 1 1"),
+            dict(_NEVER, w="1 1 1 s t:bool"), dict(_LOW, n="=-inf")],
+)  # fmt: skip
+def mask_where_never(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, j: int) -> Sides:
+    """where(w, scores, -inf) = scores + where(w, 0, -inf)   in f16, whose lowest number would overflow"""
+    zero = tensor("FConst", real(0.0), FLOAT16)
+    lhs = _selected(w, biased(q, k, absent(), scale, cap), n, j)
+    when = [never(n), le(rank(n), rank(q)), le(rank(w), rank(q)), eq(dtype(n), FLOAT16)]
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=when)
 
 
 _BIG = dict(_LOW, n="=-1e9")
@@ -375,6 +396,57 @@ def softmax_widened(x: Tensor, g: Int) -> Sides:
     return Sides(cast(soft(cast(x, FLOAT32), g), FLOAT16), soft(x, g), when=[eq(dtype(x), FLOAT16)])
 
 
+_HALF = dict(w="b 1 s t:bool", x="b n s t:float16", n="=-65504:float16", g=0)
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[HALF_SCORES], expand=dict(j=(0, 1)),
+    holds=[_HALF, dict(_HALF, w="s t:bool", n="=-65504:float16:1", g=1)],
+    refuse=[dict(_HALF, n="=-5:float16"), dict(_HALF, n="=-70000:float16"), dict(_HALF, n="=-65504:float16:1 1 1 1 1"),
+            dict(_HALF, x="b n s t", n="=-3e38")],
+)  # fmt: skip
+def softmax_half(w: Tensor, x: Tensor, n: Tensor, v: Float, g: Int, j: int) -> Sides:
+    """soft(where(w, x, lowest)) = cast(soft(where(w, cast(x, f32), lowest of f32)), f16)   for x of f16"""
+    low = tensor("FConst", real(LOWEST), FLOAT32)
+    wide = _selected(w, cast(x, FLOAT32), low, j)
+    when = [eq(scalar(n), v), lt(v, real(-6e4)), eq(dtype(x), FLOAT16), le(rank(n), rank(x))]
+    return Sides(soft(_selected(w, x, n, j), g), cast(soft(wide, g), FLOAT16), when=when)
+
+
+_WIDENED: dict[str, Any] = dict(
+    q="b n s h:float16", k="b n t h:float16", mask="b 1 s t:float16", scale=0.5, cap=0.0
+)  # fmt: skip
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
+    holds=[_WIDENED, dict(_WIDENED, mask="t:float16", cap=3.0)],
+    refuse=[{**_WIDENED, **_QK, "mask": mask} for mask in ("b 1 s t", "absent")],
+)  # fmt: skip
+def biased_widened(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, masked: int) -> Sides:
+    """cast(biased(q, k, mask), f32) = biased(cast(q, f32), cast(k, f32), cast(mask, f32))   for q of f16"""
+    wide = [cast(x, FLOAT32) for x in (q, k, mask)]
+    lhs = cast(biased(q, k, mask if masked else absent(), scale, cap), FLOAT32)
+    when = [eq(dtype(q), FLOAT16), *([eq(dtype(mask), FLOAT16)] if masked else [])]
+    return Sides(lhs, biased(wide[0], wide[1], wide[2] if masked else absent(), scale, cap), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=[dict(x="b n s t", v="b n t d:float16", g=1)],
+    refuse=[dict(x="b n s t:float64", v="b n t d:float16", g=0)],
+)  # fmt: skip
+def values_widened(x: Tensor, v: Tensor, g: Int) -> Sides:
+    """cast(soft(x), f16) @ v = cast(soft(x) @ cast(v, f32), f16)   for x of f32"""
+    p = soft(x, g)
+    return Sides(cast(p, FLOAT16) @ v, cast(p @ cast(v, FLOAT32), FLOAT16), when=[eq(dtype(x), FLOAT32)])
+
+
+@rule(stage="marker", contract="exact", holds=dict(x="b 2 t h:float16", n=3, to=1))
+def repeat_cast(x: Tensor, n: Int, to: Int) -> Sides:
+    """cast(repeat(x, n), to) = repeat(cast(x, to), n)"""
+    return Sides(cast(repeat(x, n), to), repeat(cast(x, to), n))
+
+
 # ------------------------------------------------------------------------------------------------------------ attention
 
 _QKV = dict(q="b n s h", k="b n t h", v="b n t d", mask="b 1 s t", scale=0.5, cap=0.0, g=0)
@@ -416,7 +488,7 @@ def sdpa_one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, c
 _UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
 _HIDING = dict(_UNGUARDED, mask="hiding b 1 s t", cap=3.0)
 _LOWEST = dict(_UNGUARDED, mask="lowest b 1 s t", cap=3.0)
-_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in ("q", "k", "v", "mask")})
+_NARROW: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in ("q", "k", "v", "mask")})
 
 
 @rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST])
@@ -434,7 +506,7 @@ def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
 @rule(
     stage="fuse", contract="reassociated", expand=dict(groups=(0, 1)),
     holds=[_UNGUARDED, _HIDING,
-           dict(_HALF, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
+           dict(_NARROW, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
 )  # fmt: skip
 def guard_behind(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, to: Int, n: Int, kv: Int, groups: int
