@@ -163,6 +163,9 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= (DNum k) (dim $1 i)) (> k 1)", "(union (dim o i) (DNum k))"),
         ("(= q (rank $1)) (= d (dim $0 i)) (< i (- 0 q))", "(union (dim o i) d)"),
         ("(= q (rank $0)) (= d (dim $1 i)) (< i (- 0 q))", "(union (dim o i) d)"),
+        # what is scaled has the size of the result, where that alone is known
+        ("(= 0 (rank $1)) (= d (dim o i))", "(union (dim $0 i) d)"),
+        ("(= 0 (rank $0)) (= d (dim o i))", "(union (dim $1 i) d)"),
     ],
     "where": [
         ("", "(spread $0 (spread $1 $2))"),
