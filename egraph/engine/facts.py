@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from ..terms import LIST, NODE, OPS, TENSOR, Op
-from ..terms.dtypes import BOOL, INT64
+from ..terms.dtypes import BOOL, FLOAT32, INT64, masking
 from . import masks
 from .fact import FACTS
 from .masks import Law
@@ -293,7 +293,10 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ),
         ("(= 3 (rank $2)) (= d (dim $2 -1))", "(union (dim o -1) d)"),
     ],
-    "scalar": [("", "(set (rank o) 0) (set (fval o) $0) (const o)")],
+    "scalar": [
+        ("", "(set (rank o) 0) (set (fval o) $0) (const o)"),
+        (f"(= {FLOAT32} $1) (<= $0 {masking(4)!r})", "(lowest o)"),
+    ],
     "ints": [
         ("", "(set (rank o) 1) (set (len o) (vec-length $0)) (union (dim o -1) (DNum (vec-length $0))) (const o)"),
         ("(idx j) (< j (vec-length $0))", "(union (elem o j) (DNum (vec-get $0 j)))"),
