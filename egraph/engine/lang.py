@@ -220,7 +220,8 @@ __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
     "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype",
     "elem", "eq", "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact",
-    "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape",
+    "ne", "near", "never", "num", "operator",
+    "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape",
     "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",
     "variable", "visible", "within",
 ]  # fmt: skip

@@ -24,8 +24,9 @@ from itertools import zip_longest
 import onnx_ir as ir
 
 from ...egraph.budget import Budget, Limits
-from ..model.domains import DEFAULT
+from ..model.domains import DEFAULT, RUNTIME
 from ..model.wellformed import understanding
+from .contrib import TABLE as CONTRIB
 from .dims import Dim, Dims
 from .equations import Equations
 from .library import library
@@ -36,7 +37,7 @@ from .values import TABLE as VALUES
 SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 # Operators that move a window, by their names in any domain
 WINDOWS = frozenset(
-    "Conv ConvInteger QLinearConv NhwcConv FusedConv ConvTranspose MaxPool AveragePool LpPool QLinearAveragePool".split()
+    "Conv ConvInteger QLinearConv FusedConv ConvTranspose MaxPool AveragePool LpPool QLinearAveragePool".split()
 )
 # Rounds of weakening what a loop keeps unchanged before nothing is assumed to be
 LOOP_ROUNDS = 4
@@ -195,7 +196,8 @@ class Inference:
             if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
                 outputs = self._control_flow(node, view)
             else:
-                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if node.domain == DEFAULT else None
+                tables = {DEFAULT: (VALUES, MOVES), RUNTIME: (CONTRIB,)}.get(node.domain, ())
+                function = next((table[node.op_type] for table in tables if node.op_type in table), None)
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)

@@ -481,7 +481,7 @@ def sdpa_one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, c
     each = unsqueeze(mask, -3) if deep == 2 else mask
     when = [eq(rank(q), 3), eq(rank(v), 3), *(eq(dim(x, -3), dim(q, -3)) for x in (k, v))]
     when += [eq(rank(mask), 3)] if deep == 2 else [le(rank(mask), 2)] if deep else []
-    apart = sdpa(*(unsqueeze(x, -3) for x in (q, k, v)), each, scale, cap, g)
+    apart = sdpa(unsqueeze(q, -3), unsqueeze(k, -3), unsqueeze(v, -3), each, scale, cap, g)
     return Sides(soft(biased(q, k, mask, scale, cap), g) @ v, squeeze(apart, -3), when=when)
 
 

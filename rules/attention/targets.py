@@ -247,7 +247,8 @@ def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(1, 3, 4, 5)),
-    holds=[_ADDED, dict(_ADDED, v="b n t h", g=BEHIND), {**_ADDED, **_ONE_HEAD}, {**_ADDED, **_SYMBOLS, **_ONE}, {**_ADDED, **_UNFIXED}],
+    holds=[_ADDED, dict(_ADDED, v="b n t h", g=BEHIND), {**_ADDED, **_ONE_HEAD}, {**_ADDED, **_SYMBOLS, **_ONE},
+           {**_ADDED, **_UNFIXED}],
     refuse=[*_other_mask(_ADDED), *_other_batch({**_ADDED, **_ONE}), *_mha_refuses(_ADDED),
             dict(_ADDED, mask="b 1 s t:bool"), dict(_ADDED, g=1), dict(_ADDED, g=2)],
 )  # fmt: skip
@@ -262,8 +263,8 @@ def ms_mha(
 
 @rule(
     stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(r=(1, 3, 4, 5)),
-    holds=[dict(_PLAIN, g=2), dict(_PLAIN, v="b n t h", g=0), {**_PLAIN, **_ONE_HEAD, "g": 0}, {**_PLAIN, **_SYMBOLS, "g": 0},
-           {**_PLAIN, **_UNFIXED, "g": 0}],
+    holds=[dict(_PLAIN, g=2), dict(_PLAIN, v="b n t h", g=0), {**_PLAIN, **_ONE_HEAD, "g": 0},
+           {**_PLAIN, **_SYMBOLS, "g": 0}, {**_PLAIN, **_UNFIXED, "g": 0}],
     refuse=[dict(sample, g=0) for sample in (*_other_batch(_PLAIN), *_mha_refuses(_PLAIN))] + [dict(_PLAIN, g=1)],
 )  # fmt: skip
 def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, scale: Float, n: Int, h: Int, d: Int, g: Int, r: int) -> Sides:
