@@ -148,6 +148,8 @@ def _shapes(term: str, law: str, names: list[str]) -> Iterator[Law]:
         yield f"shape{i}-{term}", f"(= o ({term} {' '.join(names)})) {body}".rstrip(), action
 
 
+#: A vector of one element.
+_ONE = "(= 1 (rank {0})) (= (DNum 1) (dim {0} -1))"
 #: Shape laws by name, as (body, action): `o` is the term, $0, $1, ... its operands.
 SHAPES: dict[str, list[tuple[str, str]]] = {
     "same": [
@@ -166,6 +168,8 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         # what is scaled has the size of the result, where that alone is known
         ("(= 0 (rank $1)) (= d (dim o i))", "(union (dim $0 i) d)"),
         ("(= 0 (rank $0)) (= d (dim o i))", "(union (dim $1 i) d)"),
+        (f"{_ONE.format('$1')} (= r (rank $0)) (> r 0) (= d (dim o i))", "(union (dim $0 i) d)"),
+        (f"{_ONE.format('$0')} (= r (rank $1)) (> r 0) (= d (dim o i))", "(union (dim $1 i) d)"),
     ],
     "where": [
         ("", "(spread $0 (spread $1 $2))"),
