@@ -98,6 +98,7 @@ def _general() -> list[Law]:
         ),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         *_numbers(),
+        *_scaled(),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
         ("along-rest", "(along l a k) (> k 0) (= l (Cons x r))", "(along r a (- k 1))"),
         ("extent-none", "(along l a k) (= l (Nil))", "(set (extent l a) 0)"),
@@ -108,6 +109,16 @@ def _general() -> list[Law]:
         ),
         *_shapes("spread", "broadcast", ["x", "y"]),
     ]
+
+
+def _scaled() -> Iterator[Law]:
+    """What a scalar or a vector of one element scales has the sizes of the result, where those alone are known."""
+    for op in ("Mul", "Div"):
+        for x, c in (("x", "y"), ("y", "x")) if op == "Mul" else (("x", "y"),):
+            term = f"(= o ({op} x y)) (= d (dim o i))"
+            yield f"scaled-{op}-{x}", f"{term} (= 0 (rank {c}))", f"(union (dim {x} i) d)"
+            one = f"(= 1 (rank {c})) (= (DNum 1) (dim {c} -1)) (= r (rank {x})) (> r 0)"
+            yield f"scaled-{op}-{x}-one", f"{term} {one}", f"(union (dim {x} i) d)"
 
 
 def _numbers() -> Iterator[Law]:
@@ -148,8 +159,6 @@ def _shapes(term: str, law: str, names: list[str]) -> Iterator[Law]:
         yield f"shape{i}-{term}", f"(= o ({term} {' '.join(names)})) {body}".rstrip(), action
 
 
-#: A vector of one element.
-_ONE = "(= 1 (rank {0})) (= (DNum 1) (dim {0} -1))"
 #: Shape laws by name, as (body, action): `o` is the term, $0, $1, ... its operands.
 SHAPES: dict[str, list[tuple[str, str]]] = {
     "same": [
@@ -165,11 +174,6 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= (DNum k) (dim $1 i)) (> k 1)", "(union (dim o i) (DNum k))"),
         ("(= q (rank $1)) (= d (dim $0 i)) (< i (- 0 q))", "(union (dim o i) d)"),
         ("(= q (rank $0)) (= d (dim $1 i)) (< i (- 0 q))", "(union (dim o i) d)"),
-        # what is scaled has the size of the result, where that alone is known
-        ("(= 0 (rank $1)) (= d (dim o i))", "(union (dim $0 i) d)"),
-        ("(= 0 (rank $0)) (= d (dim o i))", "(union (dim $1 i) d)"),
-        (f"{_ONE.format('$1')} (= r (rank $0)) (> r 0) (= d (dim o i))", "(union (dim $0 i) d)"),
-        (f"{_ONE.format('$0')} (= r (rank $1)) (> r 0) (= d (dim o i))", "(union (dim $1 i) d)"),
     ],
     "where": [
         ("", "(spread $0 (spread $1 $2))"),
