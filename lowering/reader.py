@@ -334,18 +334,27 @@ class _Reader:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
-        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
-            self.terms.state("all-true", term)
+        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK:
+            self._truth(elements(tensor), term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and shape[0] <= 4096:
             ids = counted(elements(tensor))
             if ids is not None:
                 self.terms.state("irange", term, *ids)
+
+    def _truth(self, array: np.ndarray, term: int) -> None:
+        """Facts of a tensor that has no other elements than these."""
+        if array.all():
+            self.terms.state("all-true", term)
+        elif array.dtype == bool and not array.any():
+            self.terms.state("all-false", term)
 
     def _scalar(self, array: np.ndarray, term: int) -> None:
         """Facts of a floating constant of one element."""
         number = float(array.astype(np.float64).reshape(-1)[0])
         if np.isfinite(number):
             self.terms.state("fval", term, repr(number))
+        elif number < 0:
+            self.terms.state("never", term)
         if number <= masking(array.dtype.itemsize):
             self.terms.state("lowest", term)
 
@@ -354,8 +363,8 @@ class _Reader:
         if isinstance(spelling, ir.Value) or value in self._arrays:
             return
         if spelling[0] == "Op":
-            if spelling[1].op_type == "ConstantOfShape" and _fill(spelling[1]).all():
-                self.terms.state("all-true", term)
+            if spelling[1].op_type == "ConstantOfShape":
+                self._truth(_fill(spelling[1]), term)
             array = self._filled(spelling[1])
         elif (op := self.terms.ops[spelling[0]]).folds and all(
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]

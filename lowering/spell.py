@@ -137,6 +137,12 @@ def _cast(r: Read) -> Spelling | None:
     return ("Cast", r.x(), to)
 
 
+def _cast_like(r: Read) -> Spelling | None:
+    """To a type that is known; floats of 8 bits, which have a saturation of their own, are no types of terms."""
+    to = r.facts(1).dtype
+    return None if to is None or to.value not in NAMES or r.facts(0).dtype is None else ("Cast", r.x(), to.value)
+
+
 def _same(r: Read) -> Spelling:
     return r.x()
 
@@ -152,7 +158,7 @@ def _softmax(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", -1 if r.opset >= 13 else 1), _rank(r))
     if axis is None or (r.opset < 13 and axis != -1):
         return None  # before opset 13 Softmax flattens to two dimensions: equal only on the last axis
-    return ("Softmax", r.x(), axis)
+    return (r.node.op_type, r.x(), axis)
 
 
 def _reduce(since: int) -> Callable[[Read], Spelling | None]:
@@ -385,8 +391,10 @@ def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
 
 def _table() -> Mapping[tuple[str, str], Entry]:
     own = {
-        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "Max": Entry(_max), "Einsum": Entry(_einsum, both=True),
+        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like), "Max": Entry(_max),
+        "Einsum": Entry(_einsum, both=True),
         "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
+        "LogSoftmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
         "Transpose": Entry(_transpose), "Reshape": Entry(_reshape), "Flatten": Entry(_to_known_dims, both=True),
         "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),

@@ -11,6 +11,8 @@ import onnx
 import onnx_ir as ir
 
 DEFAULT = ""
+#: That of onnxruntime.
+RUNTIME = "com.microsoft"
 
 
 def plain(domain: str) -> str:

@@ -174,7 +174,8 @@ def _tanh_plus(env: Env, x: Tensor) -> Expr:
 
 
 def _scores(env: Env, q: Tensor, k: Tensor, s: Expr) -> Expr:
-    return (q @ transpose(k, (0, 1, 3, 2))) * _number(s.value(env), q, env)
+    *batch, t, h = range(len(_shape(k, env)))
+    return (q @ transpose(k, (*batch, h, t))) * _number(s.value(env), q, env)
 
 
 def _biased(env: Env, q: Tensor, k: Tensor, m: Tensor, s: Expr, cap: Expr) -> Expr:
