@@ -27,16 +27,18 @@ class Declared:
     anchors: bool = False
 
 
-def doubled(x: Any, pairs: int) -> bool:
-    """The last axis is cat(t, t) (pairs = 0), holds every element twice (1), or is cat(-t, t) with no zero in t (2)."""
+def doubled(x: Any, pairs: int, sign: int) -> bool:
+    """The last axis is cat(t, t) (pairs = 0) or holds every element twice (1); with a sign of -1 the first of each pair
+    is negated, and none is zero.
+    """
     x = np.asarray(x)
     if not x.ndim or not x.size or x.shape[-1] % 2:
         return False
-    half, sign = x.shape[-1] // 2, -1 if pairs == 2 else 1
-    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs == 1 else (np.s_[..., :half], np.s_[..., half:])
+    half = x.shape[-1] // 2
+    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs else (np.s_[..., :half], np.s_[..., half:])
     first = x.reshape(-1, x.shape[-1])[0]  # tells most tables apart
     alike = np.array_equal(first[a], sign * first[b]) and np.array_equal(x[a], sign * x[b])
-    return alike and (pairs < 2 or bool(x.all()))
+    return alike and (sign > 0 or bool(x.all()))
 
 
 def counted(x: np.ndarray) -> tuple[int, int, int] | None:
@@ -80,7 +82,7 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "has-zero": Declared("T"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
-    "doubled": Declared("T i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "doubled": Declared("T i64 i64", says="{0} repeats itself", holds=doubled, anchors=True),
     "irange": Declared("T i64 i64 i64", says="{0} is a range"),
     "within": Declared("T T i64 i64", says="axis {2} of {0} broadcasts into {1}", holds=_within),
     "same-batch": Declared(

@@ -140,11 +140,11 @@ def is_const(c: Expr) -> Guard:
     return relation("const", c)
 
 
-def doubled(c: Expr, pairs: int | Int) -> Guard:
-    """c is a constant whose last axis is cat(t, t) (pairs = 0), holds every element twice (pairs = 1), or is cat(-t, t)
-    with no zero in t (pairs = 2).
+def doubled(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
+    """c is a constant whose last axis is cat(t, t) (pairs = 0), or holds every element twice (1); with a sign of -1 the
+    first of each pair is negated, and none is zero.
     """
-    return relation("doubled", c, pairs)
+    return relation("doubled", c, pairs, sign)
 
 
 def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:

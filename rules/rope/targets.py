@@ -21,6 +21,7 @@ from ...egraph.engine.lang import (
     dim,
     eq,
     ints,
+    le,
     ne,
     num,
     rank,
@@ -45,6 +46,8 @@ def _same_rows(cos: Tensor, x: Tensor, j: int) -> list[Guard]:
     return [eq(dim(cos, -4), dim(x, -4) if j else num(1))]
 
 
+#: Exchanges batch and positions: SBNH <-> BSNH.
+TURN = (1, 0, 2, 3)
 _ROWS = "cos and sin have one row per position, for all batch rows or for each"
 
 
@@ -93,33 +96,64 @@ def rope_rows_bsnh(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> S
     return Sides(call("Rope", x, cos, sin, pairs), rows(x, squeeze(cos, -2), squeeze(sin, -2), pairs, 1, 0), when=when)
 
 
-_TABLE: dict[str, Any] = dict(x="b n s 2h", cos="s h", sin="s h", pairs=1)
+@rule(
+    stage="fuse", contract="exact", expand=dict(r=(1, 2, 3)),
+    holds=[dict(x="b n s 2h", cos="s h", sin="s h", pairs=1), dict(x="b s n 2h", cos="s 1 h", sin="s 1 h", pairs=0)],
+    refuse=[dict(x="n s 2h", cos="s h", sin="s h", pairs=0), dict(x="b n s 2h", cos="1 1 s h", sin="1 s h", pairs=0),
+            dict(x="b n s 2h", cos="1 s h", sin="1 1 s h", pairs=0)],
+)  # fmt: skip
+def rope_tables(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, r: int) -> Sides:
+    """rope(x, cos, sin) = rope(x, cos and sin with one more leading axis)   for x of rank 4"""
+    more = (unsqueeze(t, -r - 1) for t in (cos, sin))
+    return Sides(call("Rope", x, cos, sin, pairs), call("Rope", x, *more, pairs),
+                 when=[eq(rank(x), 4), eq(rank(cos), r), eq(rank(sin), r)])  # fmt: skip
 
 
 @rule(
-    stage="fuse", contract="exact", holds=_TABLE,
-    refuse=[dict(_TABLE, cos="1 h"), dict(_TABLE, sin="1 h"), dict(_TABLE, x="n s 2h"), dict(_TABLE, cos="h"),
-            dict(_TABLE, sin="h"), dict(_TABLE, cos="1 s h"), dict(_TABLE, sin="1 s h")],
+    stage="fuse", contract="exact",
+    holds=[dict(x="n s 2h", cos="s h", sin="1 s h", pairs=1), dict(x="s n 2h", cos="s 1 h", sin="s 1 h", pairs=0)],
+    refuse=[dict(x="b n s 2h", cos="s h", sin="s h", pairs=0), dict(x="n s 2h", cos="b n s h", sin="s h", pairs=0),
+            dict(x="n s 2h", cos="s h", sin="b n s h", pairs=0)],
 )  # fmt: skip
-def rope_rows_table(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """rope(x, cos, sin) = rope of [B,N,S,H] with rows [1,S,h], where cos and sin are [S,h]"""
-    tables = [*(eq(rank(t), 2) for t in (cos, sin)), *(eq(dim(t, -2), dim(x, -2)) for t in (cos, sin))]
-    right = rows(x, unsqueeze(cos, -3), unsqueeze(sin, -3), pairs, 0, 0)
-    return Sides(call("Rope", x, cos, sin, pairs), right, when=[eq(rank(x), 4), *tables])
-
-
-_ROW: dict[str, Any] = dict(x="b n s 2h", cos="1 s h", sin="1 s h", pairs=1)
+def rope_without_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """rope(x, cos, sin) = squeeze(rope(unsqueeze(x, -4), cos, sin), -4)   for x of rank 3: one batch row"""
+    when = [eq(rank(x), 3), le(rank(cos), 3), le(rank(sin), 3)]
+    return Sides(
+        call("Rope", x, cos, sin, pairs), squeeze(call("Rope", unsqueeze(x, -4), cos, sin, pairs), -4), when=when
+    )
 
 
 @rule(
-    stage="fuse", contract="exact", holds=_ROW,
-    refuse=[dict(_ROW, cos="n s h"), dict(_ROW, sin="n s h"), dict(_ROW, cos="1 1 h"), dict(_ROW, sin="1 1 h")],
+    stage="fuse", contract="exact", holds=dict(x="b s 2h", cos="b s h", sin="b s h", pairs=1),
+    refuse=[dict(x="b n s 2h", cos="n s h", sin="n s h", pairs=0), dict(x="b s 2h", cos="b 1 h", sin="b s h", pairs=0),
+            dict(x="b s 2h", cos="s h", sin="b s h", pairs=0), dict(x="b s 2h", cos="b s h", sin="s h", pairs=0)],
 )  # fmt: skip
-def rope_rows_table_3d(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """rope(x, cos, sin) = rope of [B,N,S,H] with rows cos, sin, where they are [1,S,h]"""
-    shapes = [eq(rank(x), 4), eq(rank(cos), 3), eq(rank(sin), 3), eq(dim(cos, -3), num(1)), eq(dim(sin, -3), num(1))]
-    seq = [eq(dim(cos, -2), dim(x, -2)), eq(dim(sin, -2), dim(x, -2))]
-    return Sides(call("Rope", x, cos, sin, pairs), rows(x, cos, sin, pairs, 0, 0), when=shapes + seq)
+def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x and rows of cos and sin of rank 3"""
+    shapes = [g for t in (cos, sin) for g in (eq(rank(t), 3), eq(dim(t, -3), dim(x, -3)), eq(dim(t, -2), dim(x, -2)))]
+    one = (unsqueeze(t, -3) for t in (x, cos, sin))
+    return Sides(
+        call("Rope", x, cos, sin, pairs), squeeze(call("Rope", *one, pairs), -3), when=[eq(rank(x), 3), *shapes]
+    )
+
+
+_SBNH: dict[str, Any] = dict(x="s b n 2h", cos="s 1 1 h", sin="s 1 1 h", pairs=1)
+
+
+@rule(
+    stage="fuse", contract="exact", holds=_SBNH,
+    refuse=[dict(_SBNH, cos="s b 1 h"), dict(_SBNH, sin="s b 1 h"), dict(_SBNH, x="s b 1 2h"),
+            dict(_SBNH, cos="b 1 1 h"), dict(_SBNH, cos="s 1 n h"), dict(_SBNH, sin="s 1 n h"), dict(_SBNH, x="s n 2h"),
+            dict(_SBNH, cos="1 1 h"), dict(_SBNH, sin="1 1 h")],
+)  # fmt: skip
+def rope_positions_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """rope(x, cos, sin) = transpose(rope of [B,S,N,H])   for x of [S,B,N,H], where cos has no row for each of [S,B]"""
+    turned = [transpose(t, TURN) for t in (x, cos, sin)]
+    tables = [g for t in (cos, sin) for g in (eq(rank(t), 4), eq(dim(t, -2), num(1)))]
+    rows = [eq(dim(cos, -4), dim(x, -4)), eq(dim(sin, -4), dim(x, -4)), eq(dim(cos, -3), dim(sin, -3))]
+    spared = [ne(dim(cos, -3), dim(x, -3)), ne(dim(x, -2), num(1))]  # what other laws take
+    return Sides(call("Rope", x, cos, sin, pairs), transpose(call("Rope", *turned, pairs), TURN),
+                 when=[eq(rank(x), 4), *tables, *rows, *spared])  # fmt: skip
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6))

@@ -154,6 +154,8 @@ def test_a_range_is_counted(array: np.ndarray, found: tuple[int, int, int] | Non
 def test_a_table_that_repeats_itself() -> None:
     t = np.array([[1.0, 2.0], [3.0, 4.0]])
     tables = [np.concatenate([t, t], -1), np.repeat(t, 2, -1), np.concatenate([-t, t], -1)]
-    assert [[doubled(x, pairs) for pairs in range(3)] for x in tables] == np.eye(3, dtype=bool).tolist()
-    assert not doubled(np.concatenate([-t, t], -1) * [0.0, 1.0, 0.0, 1.0], 2)
-    assert not doubled(np.zeros(3), 0)
+    tables.append(np.stack([-t, t], -1).reshape(2, 4))
+    ways = [(0, 1), (1, 1), (0, -1), (1, -1)]
+    assert [[doubled(x, *way) for way in ways] for x in tables] == np.eye(4, dtype=bool).tolist()
+    assert not doubled(np.concatenate([-t, t], -1) * [0.0, 1.0, 0.0, 1.0], 0, -1)
+    assert not doubled(np.zeros(3), 0, 1)
