@@ -140,6 +140,13 @@ def _cast(r: Read) -> Spelling | None:
     return ("Cast", r.x(), to)
 
 
+def _cast_like(r: Read) -> Spelling | None:
+    to = r.facts(1).dtype
+    if to is None or to.value not in NAMES or r.facts(0).dtype in (None, ir.DataType.STRING):
+        return None
+    return ("Cast", r.x(), to.value)
+
+
 def _same(r: Read) -> Spelling:
     return r.x()
 
@@ -467,10 +474,11 @@ def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
 
 def _table() -> Mapping[tuple[str, str], Entry]:
     own = {
-        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "Max": Entry(_max), "Einsum": Entry(_einsum, both=True),
+        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like), "Max": Entry(_max),
+        "Einsum": Entry(_einsum, both=True), "Flatten": Entry(_to_known_dims, both=True),
         "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
-        "Transpose": Entry(_transpose), "Reshape": Entry(_reshape, also=_ones), "Flatten": Entry(_to_known_dims, both=True),
+        "Transpose": Entry(_transpose), "Reshape": Entry(_reshape, also=_ones),
         "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),
         "Squeeze": Entry(_squeeze), "Slice": Entry(_slice), "Gather": Entry(_gather), "Concat": Entry(_concat),
         "Split": Entry(_split), "Shape": Entry(_shape),

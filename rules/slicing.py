@@ -164,7 +164,7 @@ def slice_of_columns(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: in
 @rule(
     expand=dict(fewer=(0, 1)),
     holds=[dict(x="b s h", y="b s h", u="ints b s 2h"), dict(x="b s h", y="b s h", u="ints 0 -1")],
-    refuse=[dict(x="1 b h", y="1 b h", u="ints b 2 h"), dict(x="b 4 3", y="b 4 3", u="ints b 0 12")],
+    refuse=[dict(x="2 s h", y="2 s h", u="ints s 1 0 2h"), dict(x="b s 3", y="b s 3", u="ints b 3s 0")],
 )  # fmt: skip
 def reshape_stacked_rows(x: Tensor, y: Tensor, u: Tensor, h: Int, fewer: int) -> Sides:
     """reshape(stack(x, y; -2), u) = reshape(cat(x, y), u)   for u of no more axes than x"""
@@ -208,5 +208,5 @@ def stack_expanded(x: Tensor, shape: Tensor, r: int, axis: int) -> Sides:
     one = unsqueeze(x, axis)
     two = tensor("Expand", one, shape)
     same = [eq(dim(two, -k), dim(one, -k)) for k in range(1, r + 2) if k != -axis]
-    sizes = [eq(rank(x), r), eq(rank(two), r + 1), eq(dim(two, axis), num(2))]
+    sizes = [eq(rank(two), r + 1), eq(dim(two, axis), num(2))]
     return Sides(two, tensor("Stack", x, x, axis), when=[*sizes, *same])

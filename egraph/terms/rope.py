@@ -11,7 +11,9 @@ from .op import Assumed, IllFormed, NodeView, Op, declare, form
 
 def pair(x: np.ndarray, y: np.ndarray, pairs: int) -> np.ndarray:
     """Two [..., h] -> [..., 2h]: pairs=0 cat(x, y) (halves), pairs=1 an element of each in turn (interleaved)."""
-    return np.stack([x, y], axis=-1).reshape(*x.shape[:-1], -1) if pairs else np.concatenate([x, y], axis=-1)
+    if not pairs:
+        return np.concatenate([x, y], axis=-1)
+    return np.stack([x, y], axis=-1).reshape(*x.shape[:-1], 2 * x.shape[-1])
 
 
 def widen(x: np.ndarray, pairs: int, sign: int = 1) -> np.ndarray:

@@ -77,7 +77,7 @@ def paired_halves(x: Tensor, y: Tensor, h: Int) -> Sides:
 
 @rule(
     stage="marker", holds=[dict(x="b s h", y="b s h", u="ints b s 2h"), dict(x="b s h", y="b s h", u="ints 0 -1")],
-    refuse=[dict(x="1 b h", y="1 b h", u="ints b 2 h"), dict(x="b 2 4", y="b 2 4", u="ints b 4 0")],
+    refuse=[dict(x="h s h", y="h s h", u="ints s 1 0 2h"), dict(x="b 2 4", y="b 2 4", u="ints b 4 0")],
     expand=dict(less=(0, 1)),
 )  # fmt: skip
 def paired_interleaved(x: Tensor, y: Tensor, u: Tensor, h: Int, less: int) -> Sides:
@@ -234,7 +234,7 @@ def wide_mul(x: Tensor, y: Tensor, pairs: Int, sign: Int, other: Int) -> Sides:
 
 
 @rule(stage="marker", expand=dict(n=(2, 3, 4)), holds=dict(x="1 s h", shape="ints b 1 1", pairs=1, sign=-1),
-      refuse=[dict(x="1 s 1", shape="ints b 1 4", pairs=0, sign=1)])  # fmt: skip
+      refuse=[dict(x="1 s 1", shape="ints b 1 2", pairs=0, sign=1)])  # fmt: skip
 def wide_expand(x: Tensor, shape: Tensor, pairs: Int, sign: Int, n: int) -> Sides:
     """expand(wide(x), shape) = wide(expand(x, shape))   where the last axis stays"""
     return Sides(tensor("Expand", wide(x, pairs, sign), shape), wide(tensor("Expand", x, shape), pairs, sign),
@@ -370,12 +370,12 @@ def rope_difference(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
 
 
 _HALVES: dict[str, Any] = dict(x="b n s h", y="b n s h", cos="b 1 s h", sin="b 1 s h", pairs=0)
-_OTHER_HALVES: list[dict[str, Any]] = [
+_OTHER_HALVES: list[dict[str, Any]] = [  # cos and sin differ in shape: they might be x and y as well
     dict(_HALVES, x="b n s 3", y="b n s 3", cos="b 1 s 1", sin="b 1 s 3"),
     dict(_HALVES, x="b n s 3", y="b n s 3", cos="b 1 s 3", sin="b 1 s 1"),
     dict(_HALVES, x="b n s 3", y="b n s 1", cos="b 1 s 3", sin="b 1 s 3"),
     dict(_HALVES, x="b n s 3", y="b 1 s 3", cos="b 1 s 3", sin="1 1 s 3"),
-    dict(_HALVES, x="1 b n s h"), dict(_HALVES, y="1 b n s h"), dict(_HALVES, x="b n 1 h"),
+    *({**_HALVES, "sin": "1 1 s h", **other} for other in ({"x": "1 b n s h"}, {"y": "1 b n s h"}, {"x": "b n 1 h"})),
 ]  # fmt: skip
 
 

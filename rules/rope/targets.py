@@ -46,8 +46,6 @@ def _same_rows(cos: Tensor, x: Tensor, j: int) -> list[Guard]:
     return [eq(dim(cos, -4), dim(x, -4) if j else num(1))]
 
 
-#: Exchanges batch and positions: SBNH <-> BSNH.
-TURN = (1, 0, 2, 3)
 _ROWS = "cos and sin have one row per position, for all batch rows or for each"
 
 
@@ -125,8 +123,9 @@ def rope_without_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides
 
 @rule(
     stage="fuse", contract="exact", holds=dict(x="b s 2h", cos="b s h", sin="b s h", pairs=1),
-    refuse=[dict(x="b n s 2h", cos="n s h", sin="n s h", pairs=0), dict(x="b s 2h", cos="b 1 h", sin="b s h", pairs=0),
-            dict(x="b s 2h", cos="s h", sin="b s h", pairs=0), dict(x="b s 2h", cos="b s h", sin="s h", pairs=0)],
+    refuse=[dict(x="1 b s 2h", cos="b s h", sin="b s h", pairs=0),
+            *(dict(x="b s 2h", cos="b s h", sin="b s h", pairs=0) | {name: other}
+              for name in ("cos", "sin") for other in ("1 b s h", "1 s h", "b 1 h"))],
 )  # fmt: skip
 def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x and rows of cos and sin of rank 3"""
@@ -138,22 +137,27 @@ def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides
 
 
 _SBNH: dict[str, Any] = dict(x="s b n 2h", cos="s 1 1 h", sin="s 1 1 h", pairs=1)
+_SYMBOLS: dict[str, Any] = dict(x="s 2 n 2h", cos="s B 1 h", sin="s B 1 h", B=(1, 2), pairs=0)
 
 
 @rule(
-    stage="fuse", contract="exact", holds=_SBNH,
-    refuse=[dict(_SBNH, cos="s b 1 h"), dict(_SBNH, sin="s b 1 h"), dict(_SBNH, x="s b 1 2h"),
-            dict(_SBNH, cos="b 1 1 h"), dict(_SBNH, cos="s 1 n h"), dict(_SBNH, sin="s 1 n h"), dict(_SBNH, x="s n 2h"),
-            dict(_SBNH, cos="1 1 h"), dict(_SBNH, sin="1 1 h")],
+    stage="fuse", contract="exact", assumes=[_ROWS], expand=dict(j=(0, 1)), holds=[_SBNH, _SYMBOLS],
+    refuse=[dict(_SBNH, x="s b 1 2h"), dict(_SBNH, x="s 1 n 2h"), dict(_SBNH, x="s n 2h"),
+            *({**_SBNH, name: other} for name in ("cos", "sin") for other in ("1 1 1 h", "s 1 n h", "1 1 h", "s b 1 h")),
+            dict(_SYMBOLS, x="s B n 2h"), dict(_SYMBOLS, sin="s 1 1 h")],
 )  # fmt: skip
-def rope_positions_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """rope(x, cos, sin) = transpose(rope of [B,S,N,H])   for x of [S,B,N,H], where cos has no row for each of [S,B]"""
-    turned = [transpose(t, TURN) for t in (x, cos, sin)]
-    tables = [g for t in (cos, sin) for g in (eq(rank(t), 4), eq(dim(t, -2), num(1)))]
-    rows = [eq(dim(cos, -4), dim(x, -4)), eq(dim(sin, -4), dim(x, -4)), eq(dim(cos, -3), dim(sin, -3))]
-    spared = [ne(dim(cos, -3), dim(x, -3)), ne(dim(x, -2), num(1))]  # what other laws take
-    return Sides(call("Rope", x, cos, sin, pairs), transpose(call("Rope", *turned, pairs), TURN),
-                 when=[eq(rank(x), 4), *tables, *rows, *spared])  # fmt: skip
+def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
+    """rope(x, cos, sin) = rope of [S,B,N,H] with rows [S,B,h], where cos and sin are [S,1,1,h]: S takes B's place"""
+    to = concat([ints(1), size(dim(x, -3)), ints(1)])
+    cosines, sines = (tensor("Expand", squeeze(t, -2), to) for t in (cos, sin))
+    each = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), dim(x, -3))]
+    when = [g for t in (cos, sin) for g in (eq(rank(t), 4), eq(dim(t, -2), num(1)), eq(dim(t, -4), dim(x, -4)))]
+    return Sides(
+        call("Rope", x, cos, sin, pairs), rows(x, cosines, sines, pairs, 1, 0),
+        when=[eq(rank(x), 4), *when, *each, symbolic(dim(cos, -3), "rows") if j else eq(dim(cos, -3), num(1)),
+              ne(dim(x, -2), num(1)), ne(dim(x, -3), num(1)), size_known(dim(x, -3))],
+        states=[(dim(t, -2), dim(x, -3)) for t in (cosines, sines)],
+    )  # fmt: skip
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6))
