@@ -141,10 +141,9 @@ def _cast(r: Read) -> Spelling | None:
 
 
 def _cast_like(r: Read) -> Spelling | None:
+    """To a type that is known; floats of 8 bits, which have a saturation of their own, are no types of terms."""
     to = r.facts(1).dtype
-    if to is None or to.value not in NAMES or r.facts(0).dtype in (None, ir.DataType.STRING):
-        return None
-    return ("Cast", r.x(), to.value)
+    return None if to is None or to.value not in NAMES or r.facts(0).dtype is None else ("Cast", r.x(), to.value)
 
 
 def _same(r: Read) -> Spelling:

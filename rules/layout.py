@@ -19,6 +19,7 @@ from ..egraph.engine.lang import (
     rank,
     reshape,
     rule,
+    slice_,
     squeeze,
     tensor,
     transpose,
@@ -52,6 +53,18 @@ def squeeze_unsqueeze(x: Tensor, axis: Int) -> Sides:
 def unsqueeze_squeeze(x: Tensor, axis: Int) -> Sides:
     """unsqueeze(squeeze(x, axis), axis) = x"""
     return Sides(unsqueeze(squeeze(x, axis), axis), x)
+
+
+@rule(holds=dict(x="b s h", axis=-3))
+def unsqueeze_neg(x: Tensor, axis: Int) -> Sides:
+    """unsqueeze(-x, axis) = -unsqueeze(x, axis)"""
+    return Sides(unsqueeze(-x, axis), -unsqueeze(x, axis))
+
+
+@rule(holds=dict(x="b 8", axis=-1, start=1, end=6, step=2))
+def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
+    """(-x)[start:end:step on axis] = -(x[start:end:step on axis])"""
+    return Sides(slice_(-x, start, end, axis, step), -slice_(x, start, end, axis, step))
 
 
 @rule(

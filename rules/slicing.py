@@ -183,6 +183,36 @@ def cell_of_stack(x: Tensor, y: Tensor, axis: Int, k: int) -> Sides:
     return Sides(call("Gather", tensor("Stack", x, y, axis), call("Int0", k), axis), y if k else x)
 
 
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", axis=-3), refuse=[dict(x="b s h", y="b s h", axis=-1)])
+def stack_unsqueezed(x: Tensor, y: Tensor, axis: Int) -> Sides:
+    """unsqueeze(stack(x, y), axis) = stack(unsqueeze(x, axis+1), unsqueeze(y, axis+1))   for an axis before the last"""
+    more = (unsqueeze(t, axis + 1) for t in (x, y))
+    return Sides(unsqueeze(tensor("Stack", x, y, -1), axis), tensor("Stack", *more, -1), when=[lt(axis, -1)])
+
+
+@rule(
+    expand=dict(k=(0, 1)), holds=dict(x="b 1", y="b 1", z="b 1", w="b 1"),
+    refuse=[{**dict(x="b 1", y="b 1", z="b 1", w="b 1"), name: "b 2"} for name in "xyzw"],
+)  # fmt: skip
+def slice_of_four(x: Tensor, y: Tensor, z: Tensor, w: Tensor, k: int) -> Sides:
+    """cat(x, y, z, w)[0::2] = cat(x, z), and [1::2] = cat(y, w)   where each has one element"""
+    one = [eq(dim(t, -1), num(1)) for t in (x, y, z, w)]
+    return Sides(slice_(concat([x, y, z, w]), k, k + 3, step=2), concat([y, w] if k else [x, z]), when=one)
+
+
+@rule(
+    expand=dict(before=(0, 1)),
+    holds=[dict(x="b 5", axis=-2, at=-1, index=2), dict(x="5 b", axis=-1, at=-3, index=2)],
+    refuse=[dict(x="b 5", axis=-1, at=-1, index=0)],
+)  # fmt: skip
+def gather_added_axis(x: Tensor, axis: Int, at: Int, index: Int, before: int) -> Sides:
+    """gather(unsqueeze(x, axis), index, at) = unsqueeze(gather(x, index, at), axis)   of one place on another axis"""
+    cell = call("Gather", unsqueeze(x, axis), call("Int0", index), at)
+    if before:
+        return Sides(cell, unsqueeze(call("Gather", x, call("Int0", index), at), axis + 1), when=[lt(axis, at)])
+    return Sides(cell, unsqueeze(call("Gather", x, call("Int0", index), at + 1), axis), when=[lt(at, axis)])
+
+
 @rule(stage="marker", holds=dict(x="b s h", y="b s h", z="s h"))
 def stack_product(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """stack(x, y) * unsqueeze(z, -1) = stack(x * z, y * z)"""

@@ -141,12 +141,12 @@ _SYMBOLS: dict[str, Any] = dict(x="s 2 n 2h", cos="s B 1 h", sin="s B 1 h", B=(1
 
 
 @rule(
-    stage="fuse", contract="exact", assumes=[_ROWS], expand=dict(j=(0, 1)), holds=[_SBNH, _SYMBOLS],
-    refuse=[dict(_SBNH, x="s b 1 2h"), dict(_SBNH, x="s 1 n 2h"), dict(_SBNH, x="s n 2h"),
-            *({**_SBNH, name: other} for name in ("cos", "sin") for other in ("1 1 1 h", "s 1 n h", "1 1 h", "s b 1 h")),
-            dict(_SYMBOLS, x="s B n 2h"), dict(_SYMBOLS, sin="s 1 1 h")],
+    stage="fuse", contract="exact", assumes=[_ROWS], holds=[_SBNH, _SYMBOLS],
+    refuse=[dict(_SBNH, x="s b 1 2h"), dict(_SBNH, x="s 1 n 2h", cos="s 3 1 h", sin="s 3 1 h"), dict(_SBNH, x="s n 2h"),
+            *({**_SBNH, t: other} for t in ("cos", "sin") for other in ("1 1 1 h", "s 1 n h", "1 1 h", "s b 1 h")),
+            dict(_SYMBOLS, x="s B n 2h", B=(2, 3)), dict(_SYMBOLS, sin="s 1 1 h", B=(2, 3))],
 )  # fmt: skip
-def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
+def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     """rope(x, cos, sin) = rope of [S,B,N,H] with rows [S,B,h], where cos and sin are [S,1,1,h]: S takes B's place"""
     to = concat([ints(1), size(dim(x, -3)), ints(1)])
     cosines, sines = (tensor("Expand", squeeze(t, -2), to) for t in (cos, sin))
@@ -154,8 +154,7 @@ def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: i
     when = [g for t in (cos, sin) for g in (eq(rank(t), 4), eq(dim(t, -2), num(1)), eq(dim(t, -4), dim(x, -4)))]
     return Sides(
         call("Rope", x, cos, sin, pairs), rows(x, cosines, sines, pairs, 1, 0),
-        when=[eq(rank(x), 4), *when, *each, symbolic(dim(cos, -3), "rows") if j else eq(dim(cos, -3), num(1)),
-              ne(dim(x, -2), num(1)), ne(dim(x, -3), num(1)), size_known(dim(x, -3))],
+        when=[eq(rank(x), 4), *when, *each, ne(dim(x, -2), num(1)), ne(dim(x, -3), num(1)), size_known(dim(x, -3))],
         states=[(dim(t, -2), dim(x, -3)) for t in (cosines, sines)],
     )  # fmt: skip
 

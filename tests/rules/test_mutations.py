@@ -38,6 +38,7 @@ REDUNDANT: dict[str, str] = {
 #: Changes, as patterns over ids, that leave the law true; and why.
 EQUIVALENT: dict[str, str] = {
     "ms-rope*-rows-the next axis*": "axes 0 and -1 of a vector are the same",
+    "rope-rows-before-batch-the next axis [13]": "axes 0 and -1 of a vector are the same",
     "gqa-decode*-the next axis": "axes 0 and -1 of a vector are the same",
     "sdpa-sink*-the next axis [13]": "axes 0 and -1 of a vector are the same",
     "merged-plus-each-the next axis": "the new axis of size 1 may stand on either side of the merged one",
