@@ -54,7 +54,7 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     points = max([2, *(len(v) for v in chosen.values())])
     batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
     integers = {v: v.shape for v, _ in shapes.sources.values() if v.dtype in _INTEGERS and v.shape is not None}
-    lengths = {str(d) for shape in integers.values() for d in shape[1:]}  # of ids, whatever axis of others they lead
+    lengths = {str(s[-1]) for s in integers.values() if len(s) > 1}  # of ids, whatever axis of others they lead
     result = []
     for k in range(points):
         sizes: dict[str, int] = {}
