@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.engine.fact import counted, doubled
+from ..egraph.engine.fact import counted, doubled, turns
 from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import Op
 from ..egraph.terms.dtypes import NAMES, masking
@@ -346,6 +346,8 @@ class _Reader:
             for pairs, sign in ((0, 1), (1, 1), (0, -1), (1, -1)):
                 if doubled(array, pairs, sign):
                     self.terms.state("doubled", term, pairs, sign)
+                if turns(array, pairs, sign):
+                    self.terms.state("turns", term, pairs, sign)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():

@@ -17,7 +17,7 @@ from ..terms import FLOAT, INT, INTS, LIST, TENSOR, IllFormed
 from ..terms.dtypes import NAMES, code
 from ..terms.expression import Expr, number
 from ..terms.meaning import evaluate
-from .sample import REPEATED, Drawn
+from .sample import REPEATED, TURNS, Drawn
 
 _LIMITS = Limits(iterations=8, tuples=20_000)
 _MARK = 1000  # numbers of values made for subterms; variables are numbered below
@@ -186,6 +186,9 @@ class _Seed:
         if spec.kind in REPEATED:
             pairs, sign = REPEATED[spec.kind]
             lines.append(("doubled", f"(doubled {v} {pairs} {sign})"))
+        if spec.kind in TURNS:
+            pairs, sign = TURNS[spec.kind]
+            lines.append(("turns", f"(turns {v} {pairs} {sign})"))
         return lines
 
     def _shape(self, v: str, value: np.ndarray, second: np.ndarray) -> list[tuple[str, str]]:

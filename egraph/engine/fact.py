@@ -41,6 +41,18 @@ def doubled(x: Any, pairs: int, sign: int) -> bool:
     return alike and (sign > 0 or bool(x.all()))
 
 
+def turns(x: Any, pairs: int, sign: int) -> bool:
+    """y @ x is a quarter turn of each pair of y, by halves (pairs = 0) or interleaved (1); backwards if sign is -1."""
+    x = np.asarray(x)
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or not x.size or x.shape[0] % 2 or np.count_nonzero(x[0]) != 1:
+        return False
+    places = np.arange(x.shape[0])
+    first, second = (places[::2], places[1::2]) if pairs else np.split(places, 2)
+    turn = np.zeros(x.shape)
+    turn[second, first], turn[first, second] = -sign, sign
+    return np.array_equal(x, turn)
+
+
 def counted(x: np.ndarray) -> tuple[int, int, int] | None:
     """(start, end, step) of the integer vector start, start+step, ... below end; None for another array."""
     if x.ndim != 1 or x.dtype.kind not in "iu" or x.size < 2:
@@ -83,6 +95,7 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
     "doubled": Declared("T i64 i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "turns": Declared("T i64 i64", says="{0} turns pairs", holds=turns, anchors=True),
     "irange": Declared("T i64 i64 i64", says="{0} is a range"),
     "within": Declared("T T i64 i64", says="axis {2} of {0} broadcasts into {1}", holds=_within),
     "same-batch": Declared(
@@ -95,8 +108,8 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
 TRUTHS = ("visible", "all-true", "lowest", "row-true", "no-negative", "has-zero")
 #: What only the reader states, of constants.
-TOLD = ("fval", "const", "doubled", "irange", "lowest", "visible")
+TOLD = ("fval", "const", "doubled", "turns", "irange", "lowest", "visible")
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")
 
-__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest"]
+__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest", "turns"]

@@ -147,6 +147,13 @@ def doubled(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
     return relation("doubled", c, pairs, sign)
 
 
+def turns(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
+    """c is a constant matrix, and y @ c a quarter turn of each pair of y: by halves (pairs = 0) or interleaved (1);
+    backwards with a sign of -1.
+    """
+    return relation("turns", c, pairs, sign)
+
+
 def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
     """c is the constant vector start, start+step, ... below end; binds the three."""
 
@@ -206,6 +213,6 @@ __all__ = [
     "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
     "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne",
     "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape", "size",
-    "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",
+    "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze",
     "variable", "visible", "within",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ from ...egraph.engine.lang import (
     slice_,
     squeeze,
     tensor,
+    turns,
     unsqueeze,
 )
 from ...egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
@@ -323,6 +324,16 @@ def rot_parts(x: Tensor, h: Int, pairs: int) -> Sides:
     """pairs of -b and a = rot(x)   for pairs a and b of x"""
     first, second = parts(x, h, pairs)
     return Sides(paired(-second, first, pairs), rot(x, pairs), when=[eq(dim(x, -1), num(2 * h))])
+
+
+@rule(
+    stage="marker", contract="finite", expand=dict(sign=(1, -1)),
+    holds=[dict(x="b n s 2h", m="turn0 2h 2h", pairs=0), dict(x="b n s 2h", m="back1 2h 2h", pairs=1)],
+    refuse=[dict(x="b n s 2h", m="2h 2h", pairs=0)],
+)  # fmt: skip
+def rot_matrix(x: Tensor, m: Tensor, pairs: Int, sign: int) -> Sides:
+    """x @ m = rot(x), or -rot(x)   for the matrix m of a quarter turn"""
+    return Sides(x @ m, rot(x, pairs) if sign > 0 else -rot(x, pairs), when=[turns(m, pairs, sign)])
 
 
 @rule(
