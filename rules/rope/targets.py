@@ -123,17 +123,16 @@ def rope_without_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides
 
 @rule(
     stage="fuse", contract="exact", holds=dict(x="b s 2h", cos="b s h", sin="b s h", pairs=1),
-    refuse=[dict(x="1 b s 2h", cos="b s h", sin="b s h", pairs=0),
+    refuse=[dict(x="1 b s 2h", cos="b s h", sin="b s h", pairs=0), dict(x="b s 2h", cos="1 s h", sin="1 s h", pairs=0),
             *(dict(x="b s 2h", cos="b s h", sin="b s h", pairs=0) | {name: other}
               for name in ("cos", "sin") for other in ("1 b s h", "1 s h", "b 1 h"))],
 )  # fmt: skip
 def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x and rows of cos and sin of rank 3"""
-    shapes = [g for t in (cos, sin) for g in (eq(rank(t), 3), eq(dim(t, -3), dim(x, -3)), eq(dim(t, -2), dim(x, -2)))]
-    one = (unsqueeze(t, -3) for t in (x, cos, sin))
-    return Sides(
-        call("Rope", x, cos, sin, pairs), squeeze(call("Rope", *one, pairs), -3), when=[eq(rank(x), 3), *shapes]
-    )
+    shapes = [g for t in (cos, sin) for g in (eq(rank(t), 3), eq(dim(t, -2), dim(x, -2)))]
+    each = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), num(1))]
+    turned = call("Rope", *(unsqueeze(t, -3) for t in (x, cos, sin)), pairs)
+    return Sides(call("Rope", x, cos, sin, pairs), squeeze(turned, -3), when=[eq(rank(x), 3), *shapes, *each])
 
 
 _SBNH: dict[str, Any] = dict(x="s b n 2h", cos="s 1 1 h", sin="s 1 1 h", pairs=1)
