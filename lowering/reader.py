@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.engine.fact import counted, doubled
+from ..egraph.engine.fact import counted, doubled, turns
 from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import Op
 from ..egraph.terms.dtypes import NAMES, masking
@@ -189,15 +189,16 @@ class _Reader:
         known = self._spelled.get(node)
         if known is None:
             kind = node.domain, node.op_type
-            entry = SPELLINGS.get(kind)
+            entry, also = SPELLINGS.get(kind), None
             spelled = _call(node, self._declared[kind]) if kind in self._declared else None
             if spelled is None and entry is not None and self._understood(node) and not self._foreign(node.inputs):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
+                    also = entry.also(Read(node, self.opset, self.shapes)) if entry.also else None
             if spelled is not None and not holds(spelled):
                 spelled = None
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
-            known = [opaque] if spelled is None else [spelled]
+            known = [opaque] if spelled is None else [s for s in (spelled, also) if s is not None]
             if spelled is not None and (entry is None or entry.both or nested(spelled)):
                 known.append(opaque)
             self._spelled[node] = known
@@ -327,9 +328,11 @@ class _Reader:
             self._scalar(elements(tensor), term)
         elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
             array = elements(tensor)
-            for pairs in (0, 1, 2):
-                if doubled(array, pairs):
-                    self.terms.state("doubled", term, pairs)
+            for pairs, sign in ((0, 1), (1, 1), (0, -1), (1, -1)):
+                if doubled(array, pairs, sign):
+                    self.terms.state("doubled", term, pairs, sign)
+                if turns(array, pairs, sign):
+                    self.terms.state("turns", term, pairs, sign)
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():

@@ -14,11 +14,12 @@ from ..egraph.engine.lang import (
     elem,
     eq,
     length,
-    lt,
+    ne,
     num,
     rank,
     reshape,
     rule,
+    slice_,
     squeeze,
     tensor,
     transpose,
@@ -54,6 +55,18 @@ def unsqueeze_squeeze(x: Tensor, axis: Int) -> Sides:
     return Sides(unsqueeze(squeeze(x, axis), axis), x)
 
 
+@rule(holds=dict(x="b s h", axis=-3))
+def unsqueeze_neg(x: Tensor, axis: Int) -> Sides:
+    """unsqueeze(-x, axis) = -unsqueeze(x, axis)"""
+    return Sides(unsqueeze(-x, axis), -unsqueeze(x, axis))
+
+
+@rule(holds=dict(x="b 8", axis=-1, start=1, end=6, step=2))
+def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
+    """(-x)[start:end:step on axis] = -(x[start:end:step on axis])"""
+    return Sides(slice_(-x, start, end, axis, step), -slice_(x, start, end, axis, step))
+
+
 @rule(
     expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", shape="ints b n s h"), dict(x="b", shape="ints b")],
     refuse=[dict(x="b n s", shape="ints n b s"), dict(x="b s", shape="ints s b"), dict(x="1 b s", shape="ints b s")],
@@ -61,7 +74,7 @@ def unsqueeze_squeeze(x: Tensor, axis: Int) -> Sides:
 def reshape_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
     same = reshape(x, shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
@@ -78,12 +91,12 @@ def expand_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
 
 
 @rule(
-    expand=dict(n=(3, 4)), holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h")],
+    expand=dict(n=(3, 4, 5, 6)), holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h")],
     refuse=[dict(x="2 3 5", shape="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", shape="ints 6 5", u="ints 2 3 1 5"),
             dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7")],
 )  # fmt: skip
 def reshape_back(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
-    """reshape(reshape(x, shape), u) = x   for u that gives the shape of x, of rank 3 or 4"""
+    """reshape(reshape(x, shape), u) = x   for u that gives the shape of x, of rank 3 to 6"""
     back = reshape(reshape(x, shape), u)
     sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
     return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
@@ -115,7 +128,7 @@ def transpose_added_head(x: Tensor) -> Sides:
 
 @rule(
     expand=dict(n=(1, 2, 3, 4, 5)),
-    holds=dict(x="b s h", shape="ints b*s h", u="ints b s h 1"),
+    holds=[dict(x="b s h", shape="ints b*s h", u="ints b s h 1"), dict(x="b s h", shape="ints -1", u="ints -1 h")],
     refuse=[
         dict(x="2 3 5", shape="ints 6 5", u="ints 0 5"),
         dict(x="2 3 5", shape="ints 6 5", u="ints 6 0"),
@@ -126,7 +139,7 @@ def transpose_added_head(x: Tensor) -> Sides:
     ],
 )
 def reshape_reshape(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
-    """reshape(reshape(x, shape), u) = reshape(x, u)   for u of positive numbers"""
+    """reshape(reshape(x, shape), u) = reshape(x, u)   for u of numbers other than 0"""
     sizes = [Int("var", (f"u{i}",)) for i in range(n)]
-    known = [g for i, v in enumerate(sizes) for g in (eq(elem(u, i), num(v)), lt(0, v))]
+    known = [g for i, v in enumerate(sizes) for g in (eq(elem(u, i), num(v)), ne(v, 0))]
     return Sides(call("Reshape", call("Reshape", x, shape), u), call("Reshape", x, u), when=[eq(length(u), n), *known])

@@ -27,16 +27,30 @@ class Declared:
     anchors: bool = False
 
 
-def doubled(x: Any, pairs: int) -> bool:
-    """The last axis is cat(t, t) (pairs = 0), holds every element twice (1), or is cat(-t, t) with no zero in t (2)."""
+def doubled(x: Any, pairs: int, sign: int) -> bool:
+    """The last axis is cat(t, t) (pairs = 0) or holds every element twice (1); with a sign of -1 the first of each pair
+    is negated, and none is zero.
+    """
     x = np.asarray(x)
     if not x.ndim or not x.size or x.shape[-1] % 2:
         return False
-    half, sign = x.shape[-1] // 2, -1 if pairs == 2 else 1
-    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs == 1 else (np.s_[..., :half], np.s_[..., half:])
+    half = x.shape[-1] // 2
+    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs else (np.s_[..., :half], np.s_[..., half:])
     first = x.reshape(-1, x.shape[-1])[0]  # tells most tables apart
     alike = np.array_equal(first[a], sign * first[b]) and np.array_equal(x[a], sign * x[b])
-    return alike and (pairs < 2 or bool(x.all()))
+    return alike and (sign > 0 or bool(x.all()))
+
+
+def turns(x: Any, pairs: int, sign: int) -> bool:
+    """y @ x is a quarter turn of each pair of y, by halves (pairs = 0) or interleaved (1); backwards if sign is -1."""
+    x = np.asarray(x)
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or not x.size or x.shape[0] % 2 or np.count_nonzero(x[0]) != 1:
+        return False
+    places = np.arange(x.shape[0])
+    first, second = (places[::2], places[1::2]) if pairs else np.split(places, 2)
+    turn = np.zeros(x.shape)
+    turn[second, first], turn[first, second] = -sign, sign
+    return np.array_equal(x, turn)
 
 
 def counted(x: np.ndarray) -> tuple[int, int, int] | None:
@@ -83,7 +97,8 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "has-zero": Declared("T"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
-    "doubled": Declared("T i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "doubled": Declared("T i64 i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "turns": Declared("T i64 i64", says="{0} turns pairs", holds=turns, anchors=True),
     "irange": Declared("T i64 i64 i64", says="{0} is a range"),
     "within": Declared("T T i64 i64", says="axis {2} of {0} broadcasts into {1}", holds=_within),
     "same-batch": Declared(
@@ -96,8 +111,8 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
 TRUTHS = ("visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero")
 #: What only the reader states, of constants.
-TOLD = ("fval", "const", "doubled", "irange", "lowest", "never", "visible", "all-true", "all-false")
+TOLD = ("fval", "const", "doubled", "turns", "irange", "lowest", "never", "visible", "all-true", "all-false")
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")
 
-__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest"]
+__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest", "turns"]

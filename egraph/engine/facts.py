@@ -202,6 +202,8 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     "reshape": [
         ("(= n (len $1))", "(set (rank o) n)"),
         ("(= n (len $1)) (= (DNum k) (elem $1 j)) (> k 0)", "(union (dim o (- j n)) (DNum k))"),
+        # a symbol that is 0 copies a size instead, and all is empty then
+        ("(= n (len $1)) (= d (elem $1 j)) (= d (DSym s))", "(union (dim o (- j n)) d)"),
         (
             "(= n (len $1)) (= (DNum 0) (elem $1 j)) (= r (rank $0)) (= d (dim $0 (- j r)))",
             "(union (dim o (- j n)) d)",

@@ -140,11 +140,18 @@ def is_const(c: Expr) -> Guard:
     return relation("const", c)
 
 
-def doubled(c: Expr, pairs: int | Int) -> Guard:
-    """c is a constant whose last axis is cat(t, t) (pairs = 0), holds every element twice (pairs = 1), or is cat(-t, t)
-    with no zero in t (pairs = 2).
+def doubled(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
+    """c is a constant whose last axis is cat(t, t) (pairs = 0), or holds every element twice (1); with a sign of -1 the
+    first of each pair is negated, and none is zero.
     """
-    return relation("doubled", c, pairs)
+    return relation("doubled", c, pairs, sign)
+
+
+def turns(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
+    """c is a constant matrix, and y @ c a quarter turn of each pair of y: by halves (pairs = 0) or interleaved (1);
+    backwards with a sign of -1.
+    """
+    return relation("turns", c, pairs, sign)
 
 
 def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
@@ -222,6 +229,7 @@ __all__ = [
     "elem", "eq", "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact",
     "ne", "near", "never", "num", "operator",
     "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape",
-    "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",
+    "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "turns",
+    "unsqueeze",
     "variable", "visible", "within",
 ]  # fmt: skip

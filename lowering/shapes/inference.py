@@ -4,7 +4,8 @@ Nothing declared inside the model is believed where it can be computed, and two 
 that is provable. Taken on trust are:
 
 * Float inputs that share a dimension name share its value, as do all axes but the first of integer and bool
-  inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4.
+  inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4. It is not
+  where it is the only one and its name says that it is no batch: inputs of more axes have the name, and not first.
 * Every node of the main graph that an output depends on executes. What it demands of its operands therefore
   holds: the other axes of a Concat agree (onnxruntime lets an empty operand differ), and the inner axes of a
   MatMul and the element counts of a Reshape.
@@ -147,12 +148,16 @@ class Inference:
     # ---- inputs and constants
 
     def graph_inputs(self) -> None:
+        shapes = [[str(size) for size in v.shape or ()] for v in self._model.graph.inputs]
+        lengths = {name for s in shapes for name in s[1:]} - {s[0] for s in shapes if len(s) > 1}
         for value in self._model.graph.inputs:
             dims: list[Dim] = []
             for axis, size in enumerate(value.shape if value.shape is not None else ()):
                 name = size if isinstance(size, int) else size.value
                 if isinstance(name, str) and name:
-                    owner = value.name if axis == 0 and value.dtype in DISCRETE else None
+                    shared = axis > 0 or value.dtype not in DISCRETE
+                    vector = value.shape is not None and len(value.shape) == 1
+                    owner = None if shared or (vector and name in lengths) else value.name
                     dims.append(self._symbol(name, owner))
                 else:
                     dims.append(name if isinstance(name, int) and name >= 0 else self._dims.fresh())

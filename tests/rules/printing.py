@@ -124,11 +124,15 @@ def _number(value: float, x: Expr, env: Env) -> Tensor:
     return tensor("FConst", float(value), code(evaluate(x, env)))
 
 
-def _wide(env: Env, x: Tensor, pairs: Expr) -> Expr:
+def _paired(env: Env, x: Tensor, y: Tensor, pairs: Expr) -> Expr:
     if not pairs.value(env):
-        return concat([x, x])
+        return concat([x, y])
     shape = _shape(x, env)
-    return reshape(concat([unsqueeze(x, -1), unsqueeze(x, -1)]), ints(*shape[:-1], 2 * shape[-1]))
+    return reshape(concat([unsqueeze(x, -1), unsqueeze(y, -1)]), ints(*shape[:-1], 2 * shape[-1]))
+
+
+def _wide(env: Env, x: Tensor, pairs: Expr, sign: Expr) -> Expr:
+    return _paired(env, -x if sign.value(env) < 0 else x, x, pairs)
 
 
 def _rot(env: Env, x: Tensor, pairs: Expr) -> Expr:
@@ -141,7 +145,7 @@ def _rot(env: Env, x: Tensor, pairs: Expr) -> Expr:
 
 
 def _rope(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr) -> Expr:
-    return x * call("Wide", c, pairs) + call("Rot", x, pairs) * call("Wide", s, pairs)
+    return x * call("Wide", c, pairs, 1) + call("Rot", x, pairs) * call("Wide", s, pairs, 1)
 
 
 def _rope_rows(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr, layout: Expr, width: Expr) -> Expr:
@@ -211,7 +215,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
-    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
+    "Paired": _paired, "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
     "ErfPlus": _erf_plus, "Cubic": _cubic, "TanhPlus": _tanh_plus,
     "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from onnx_egraph.egraph.checking.comparison import bind
-from onnx_egraph.egraph.checking.sample import Sample, Spec, draw
+from onnx_egraph.egraph.checking.sample import REPEATED, TURNS, Sample, Spec, draw
 from onnx_egraph.egraph.engine.frozen import Frozen
 from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
@@ -95,8 +95,10 @@ class Build:
             self.graph.elements(term, [self._size(int(a), int(b)) for a, b in zip(first, second, strict=True)])
         if spec.kind == "ids=":
             self.graph.state("irange", term, int(first[0]), int(first[-1]) + 1, int(first[1] - first[0]))
-        if spec.kind.startswith("doubled"):
-            self.graph.state("doubled", term, int(spec.kind[-1]))
+        if spec.kind in REPEATED:
+            self.graph.state("doubled", term, *REPEATED[spec.kind])
+        if spec.kind in TURNS:
+            self.graph.state("turns", term, *TURNS[spec.kind])
         return term
 
     def term(self, e: Expr, env: dict[str, Any], leaves: dict[str, int]) -> int:
