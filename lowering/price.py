@@ -218,9 +218,9 @@ class Pricer:
     def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
         """The price of a node that is read as this one term."""
         op = self.ops[spelling[0]]
-        operands = list(zip((n for n, _ in op.operands), op.sorts, spelling[1:], strict=True))
-        attrs = {n: a for n, s, a in operands if s not in CLASSES}
-        ins = [v for _, s, a in operands if s in CLASSES for v in (a if s == LIST else [a])]
+        operands, attributes = op.parted(spelling[1:])
+        attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
+        ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
         outs = [self._value(v) for v in node.outputs]
         return self._total(op.name, [self._operand(v) for v in ins], outs, folded, attrs)

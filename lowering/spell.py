@@ -161,7 +161,7 @@ def _softmax(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", -1 if r.opset >= 13 else 1), _rank(r))
     if axis is None or (r.opset < 13 and axis != -1):
         return None  # before opset 13 Softmax flattens to two dimensions: equal only on the last axis
-    return ("Softmax", r.x(), axis)
+    return (r.node.op_type, r.x(), axis)
 
 
 def _reduce(since: int) -> Callable[[Read], Spelling | None]:
@@ -172,7 +172,7 @@ def _reduce(since: int) -> Callable[[Read], Spelling | None]:
         if not axes:
             return None
         ends = _lasts(axes, _rank(r))
-        return None if ends is None else (r.node.op_type, r.x(), ends, r.int("keepdims", 1))
+        return None if ends is None else (r.node.op_type, r.x(), ends, int(r.int("keepdims", 1) == 1))
 
     return spell
 
@@ -191,7 +191,7 @@ def _reshape(r: Read) -> Spelling | None:
     target = r.ints(1)
     if (known := _to_known_dims(r)) is not None:
         return known
-    if r.int("allowzero", 0) and not all(e == -1 or r.shapes.positive(e) for e in r.facts(1).elems or (0,)):
+    if r.int("allowzero", 0) == 1 and not all(e == -1 or r.shapes.positive(e) for e in r.facts(1).elems or (0,)):
         return None
     return ("Reshape", r.x(), r.x(1) if target is None else ("Ints", target))
 
@@ -476,6 +476,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like), "Max": Entry(_max),
         "Einsum": Entry(_einsum, both=True), "Flatten": Entry(_to_known_dims, both=True),
         "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
+        "LogSoftmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
         "Transpose": Entry(_transpose), "Reshape": Entry(_reshape, also=_ones),
         "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),

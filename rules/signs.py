@@ -15,7 +15,8 @@ def _number(c: Tensor, x: Tensor, k: int, v: Float, to: Int) -> list[Guard]:
 
 
 def _minus(v: Float, to: Int) -> Tensor:
-    return call("FConst", v * -1.0, to)
+    number: Tensor = call("FConst", v * -1.0, to)
+    return number
 
 
 @rule(holds=dict(x="b s"))

@@ -14,6 +14,7 @@ from ..egraph.engine.lang import (
     call,
     concat,
     dim,
+    elem,
     eq,
     le,
     lt,
@@ -108,6 +109,13 @@ def slice_concat_second(x: Tensor, y: Tensor, axis: Int, m: Int, start: Int, end
     """cat(x, y)[m+start:m+end] = y[start:end]   within y, where x has m elements"""
     return Sides(slice_(concat([x, y], axis), start, end, axis), slice_(y, start - m, end - m, axis),
                  when=[eq(dim(x, axis), num(m)), le(m, start)])  # fmt: skip
+
+
+@rule(holds=dict(x="b 5", limit="=5:int64", axis=-1), refuse=[dict(x="b 5", limit="=4:int64", axis=-1)])
+def gather_all(x: Tensor, limit: Tensor, axis: Int) -> Sides:
+    """gather(x, [0, 1, .., size - 1], axis) = x"""
+    places = call("Range", call("Int0", 0), limit, call("Int0", 1))
+    return Sides(call("Gather", x, places, axis), x, when=[eq(elem(limit, 0), dim(x, axis))])
 
 
 @rule(holds=dict(x="b 5", axis=-1, n=5), refuse=[dict(x="b 5", axis=-1, n=4)])

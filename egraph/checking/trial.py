@@ -179,6 +179,11 @@ class _Seed:
             ]
         if spec.kind == "ids=" and (ids := counted(value)):
             lines.append(("irange", f"(irange {v} {ids[0]} {ids[1]} {ids[2]})"))
+        if value.dtype == bool and value.size and (value.all() or not value.any()):
+            truth = "all-true" if value.all() else "all-false"
+            lines.append((truth, f"({truth} {v})"))
+        if value.dtype.kind == "f" and value.size == 1 and np.isneginf(value).all():
+            lines.append(("never", f"(never {v})"))
         if lowest(value):
             lines.append(("lowest", f"(lowest {v})"))
         if spec.kind == "causal":

@@ -89,7 +89,10 @@ def _mask_exact(mask: Any, q: np.ndarray, k: np.ndarray) -> bool:
 FACTS: Mapping[str, Declared] = MappingProxyType({
     "dtype": Declared("T", "i64"), "rank": Declared("T", "i64"), "len": Declared("T", "i64"),
     "fval": Declared("T", "f64"),
-    "visible": Declared("T", says="no row of {0} hides every key", holds=_visible), "all-true": Declared("T"),
+    "visible": Declared("T", says="no row of {0} hides every key", holds=_visible),
+    "never": Declared("T", says="{0} is -inf", holds=lambda x: np.size(x) == 1 and bool(np.isneginf(x).all())),
+    "all-true": Declared("T", says="{0} is true throughout", holds=lambda x: bool(np.all(x))),
+    "all-false": Declared("T", says="{0} is false throughout", holds=lambda x: not np.any(x)),
     "lowest": Declared("T", says="{0} masks", holds=lowest), "row-true": Declared("T"), "no-negative": Declared("T"),
     "has-zero": Declared("T"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
@@ -106,9 +109,9 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "supported": Declared("String i64"),
 })  # fmt: skip
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
-TRUTHS = ("visible", "all-true", "lowest", "row-true", "no-negative", "has-zero")
+TRUTHS = ("visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero")
 #: What only the reader states, of constants.
-TOLD = ("fval", "const", "doubled", "turns", "irange", "lowest", "visible")
+TOLD = ("fval", "const", "doubled", "turns", "irange", "lowest", "never", "visible", "all-true", "all-false")
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")
 

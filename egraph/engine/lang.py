@@ -171,6 +171,21 @@ def lowest(c: Expr) -> Guard:
     return relation("lowest", c)
 
 
+def never(c: Expr) -> Guard:
+    """c is a constant of one element, -inf."""
+    return relation("never", c)
+
+
+def all_true(m: Expr) -> Guard:
+    """Every element of the boolean m is true, by proof."""
+    return relation("all-true", m)
+
+
+def all_false(m: Expr) -> Guard:
+    """Every element of the boolean m is false, by proof."""
+    return relation("all-false", m)
+
+
 def visible(m: Expr) -> Guard:
     """Every row of the mask m leaves some key unmasked, by proof."""
     return relation("visible", m)
@@ -210,9 +225,11 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
-    "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
-    "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact", "ne",
-    "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape", "size",
-    "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze",
+    "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype",
+    "elem", "eq", "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact",
+    "ne", "near", "never", "num", "operator",
+    "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape",
+    "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "turns",
+    "unsqueeze",
     "variable", "visible", "within",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_egraph.egraph.engine.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
-from onnx_egraph.egraph.terms import FLOAT, INT, INTS
+from onnx_egraph.egraph.terms import CLASSES
 from onnx_egraph.egraph.terms.dtypes import NAMES, code
 from onnx_egraph.egraph.terms.expression import Expr, Tensor
 from onnx_egraph.egraph.terms.meaning import evaluate
@@ -78,8 +78,7 @@ class Sheet:
         assert e.op is not None
         if e.op.marker:
             return self.emit(definition(e, self.env))
-        attrs = tuple(a.value(self.env) for a, s in zip(e.args, e.op.sorts, strict=True) if s in (INT, FLOAT, INTS))
-        ins = [self.emit(a) for a, s in zip(e.args, e.op.sorts, strict=True) if s not in (INT, FLOAT, INTS)]
+        ins, attrs = e.op.parted([self.emit(a) if a.sort in CLASSES else a.value(self.env) for a in e.args])
         for a, v in zip(e.args, ins, strict=False):
             if isinstance(v, ir.Value):
                 self._ranks[id(v)] = np.ndim(evaluate(a, self.env))
@@ -179,7 +178,8 @@ def _tanh_plus(env: Env, x: Tensor) -> Expr:
 
 
 def _scores(env: Env, q: Tensor, k: Tensor, s: Expr) -> Expr:
-    return (q @ transpose(k, (0, 1, 3, 2))) * _number(s.value(env), q, env)
+    *batch, t, h = range(len(_shape(k, env)))
+    return (q @ transpose(k, (*batch, h, t))) * _number(s.value(env), q, env)
 
 
 def _biased(env: Env, q: Tensor, k: Tensor, m: Tensor, s: Expr, cap: Expr) -> Expr:

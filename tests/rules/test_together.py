@@ -45,7 +45,7 @@ class Build:
     def add(self, name: str, *args: Any) -> int:
         """The term; raises IllFormed if it cannot be computed for either size."""
         op = OPS[name]
-        both = tuple(compute(op, [self._operand(a, s, i) for a, s in zip(args, op.sorts, strict=True)]) for i in (0, 1))
+        both = tuple(compute(op, [self._operand(a, s, i) for a, s in op.with_sorts(args)]) for i in (0, 1))
         term = self.graph.add(name, *args)
         if op.out == TENSOR and term not in self.values and both[0] is not None:
             self._facts(term, both)
@@ -112,7 +112,7 @@ class Build:
             else self.term(a, env, leaves)
             if s in (TENSOR, "Nd")
             else a.value(env)
-            for a, s in zip(e.args, e.op.sorts, strict=True)
+            for a, s in e.op.with_sorts(e.args)
         ]
         return self.add(e.head, *args)
 
