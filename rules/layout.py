@@ -74,7 +74,7 @@ def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
 def reshape_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
     same = reshape(x, shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
@@ -93,7 +93,9 @@ def expand_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
 @rule(
     expand=dict(n=(3, 4, 5, 6)), holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h")],
     refuse=[dict(x="2 3 5", shape="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", shape="ints 6 5", u="ints 2 3 1 5"),
-            dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7")],
+            dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7"),
+            dict(x="2 3 5 7 2", shape="ints 6 70", u="ints 3 2 5 7 2"),
+            dict(x="2 3 5 7 2 1", shape="ints 6 70", u="ints 3 2 5 7 2 1")],
 )  # fmt: skip
 def reshape_back(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
     """reshape(reshape(x, shape), u) = x   for u that gives the shape of x, of rank 3 to 6"""
