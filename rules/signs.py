@@ -41,15 +41,6 @@ def div_minus_one(x: Tensor, c: Tensor, k: int) -> Sides:
     return Sides(x / c, -x, when=[eq(scalar(c), real(-1.0)), *thin(c, x, k)])
 
 
-@rule(
-    contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
-    refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=0:1 1 1")],
-)  # fmt: skip
-def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
-    """0 - x = -x   but for the sign of a 0"""
-    return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
-
-
 # --------------------------------------------------------------------------------------- out of products and functions
 
 

@@ -152,9 +152,11 @@ def _declare(
 
 
 def _makes_progress(rule: Rule, sides: Sides) -> bool:
-    """The law makes a fused operator or a marker on the way to one."""
+    """The law makes a fused operator or a marker on the way to one, of more than one operator: any product would be
+    near to being one with a certain matrix.
+    """
     made = sides.rhs.op
-    if made is None or made.name in _COMMON:
+    if made is None or made.name in _COMMON or sum(t.op is not None for t in sides.lhs.subterms()) < 2:
         return False
     return rule.stage in FUSING or (rule.stage == "marker" and made.marker)
 
