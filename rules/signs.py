@@ -96,13 +96,14 @@ def sub_neg(x: Tensor, y: Tensor) -> Sides:
     return Sides(x - -y, x + y)
 
 
-@rule(contract="reassociated", holds=dict(x="b s", y="b s"))
+# 1 / 0 would show the sign of a 0, hence `finite`.
+@rule(contract="finite", holds=dict(x="b s", y="b s"))
 def neg_sub(x: Tensor, y: Tensor) -> Sides:
     """-(x - y) = y - x   but for the sign of a 0"""
     return Sides(-(x - y), y - x)
 
 
-@rule(contract="reassociated", holds=dict(x="b s", y="b s", z="b s"))
+@rule(contract="finite", holds=dict(x="b s", y="b s", z="b s"))
 def sub_sub(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """x - (y - z) = x + (z - y)   but for the sign of a 0"""
     return Sides(x - (y - z), x + (z - y))
