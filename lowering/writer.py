@@ -209,7 +209,9 @@ class Writer:
             return self._again[1]
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
-        if out is not None and cls not in self._taken:
+        row = self.choice.get(cls) if cls is not None else None
+        given = index is None or (row is not None and row.op == "Out" and row.children[0] == self._current)
+        if out is not None and cls is not None and given and cls not in self._taken:
             self._taken.add(cls)
             return like(out, out.name)
         if index is not None and old is not None and index < len(old.outputs) and not old.outputs[index].name:

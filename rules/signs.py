@@ -6,6 +6,7 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 from __future__ import annotations
 
 from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, call, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
 
@@ -71,7 +72,7 @@ def neg_scaled(x: Tensor, c: Tensor, v: Float, to: Int, k: int) -> Sides:
 @rule(contract="reassociated", expand=dict(f=(0, 1, 2)), holds=dict(x="b s"))
 def neg_odd(x: Tensor, f: int) -> Sides:
     """f(-x) = -f(x)   for erf, tanh, sin"""
-    name = ("Erf", "Tanh", "Sin")[f]
+    name = (OPS["Erf"], OPS["Tanh"], OPS["Sin"])[f].name
     return Sides(tensor(name, -x), -tensor(name, x))
 
 

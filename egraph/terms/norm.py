@@ -50,6 +50,8 @@ def _read_rms_norm(node: NodeView) -> tuple[Any, ...] | None:
 _SIMPLIFIED, _RMS, _LAYER = "SimplifiedLayerNormalization", "RMSNormalization", "LayerNormalization"
 #: Operators of onnxruntime's own, in the default domain and the same in any operator set; ONNX took up one of them.
 UNVERSIONED = frozenset({_LAYER, _SIMPLIFIED})
+#: Operators that norm the last axis by a weight.
+WEIGHTED = (_LAYER, _RMS, _SIMPLIFIED)
 
 TERMS: tuple[Op, ...] = (
     declare("RSqrt", "x", quiet(lambda x: 1 / np.sqrt(x)), "same", role="marker", floating=True, common=True),

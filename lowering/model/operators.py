@@ -13,7 +13,8 @@ from ...egraph.terms import OPS, names
 _FORMS = tuple((op, form) for op in OPS.values() for form in op.forms)
 
 # What an input reaches as an additive mask.
-SOFTMAX = frozenset({"Softmax", "LogSoftmax", "Exp"} | {form.kind for op, form in _FORMS if op.attends})
+_PLAIN = {OPS["Softmax"].name, OPS["LogSoftmax"].name, OPS["Exp"].name}
+SOFTMAX = frozenset(_PLAIN | {form.kind for op, form in _FORMS if op.attends})
 
 _GATHERS = "Gather GatherElements GatherND ScatterElements ScatterND com.microsoft::GatherBlockQuantized".split()
 _TABLES: Mapping[str, Mapping[int, int]] = (

@@ -16,7 +16,7 @@ from reduce import Pinned, reduce
 from onnx_egraph.lowering import space, spell
 from onnx_egraph.lowering.spell import SPELLINGS
 
-SHORT = 28  # seeds, in four parts: enough to draw every operator
+SHORT = 36  # seeds, in four parts: enough to draw every operator
 PARTS = 4
 
 
