@@ -9,6 +9,8 @@ from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, call, dtype, 
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
+_ODD = sorted(op.name for op in OPS.values() if op.odd)
+
 
 def _number(c: Tensor, x: Tensor, k: int, v: Float, to: Int) -> list[Guard]:
     """c is a constant v other than 0, whose sign numbers of ours do not tell, and does not widen x."""
@@ -69,10 +71,10 @@ def neg_scaled(x: Tensor, c: Tensor, v: Float, to: Int, k: int) -> Sides:
     return Sides(-(x * c), x * _minus(v, to), when=_number(c, x, k, v, to))
 
 
-@rule(contract="reassociated", expand=dict(f=(0, 1, 2)), holds=dict(x="b s"))
+@rule(contract="reassociated", expand=dict(f=range(len(_ODD))), holds=dict(x="b s"))
 def neg_odd(x: Tensor, f: int) -> Sides:
     """f(-x) = -f(x)   for erf, tanh, sin"""
-    name = (OPS["Erf"], OPS["Tanh"], OPS["Sin"])[f].name
+    name = _ODD[f]
     return Sides(tensor(name, -x), -tensor(name, x))
 
 

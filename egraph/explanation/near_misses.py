@@ -63,7 +63,7 @@ def near_misses(
     budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
     present = {r.op for r in frozen.rows}
-    known = {op for op, _ in engine.target.runs(engine.extra_ops.values())} if engine.target is not None else None
+    known = engine.runs
     tried: dict[str, _Try] = {}
     whole: dict[str, int] = {}
     for number, rule in enumerate(engine.rules):
@@ -244,10 +244,9 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     ]
     at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
     further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
-    runs = None if engine.target is None else {op for op, _ in engine.target.runs(engine.extra_ops.values())}
 
     def told_of(r: Rule) -> str:
-        lacking = sorted(r.asks - runs) if runs is not None else []
+        lacking = sorted(r.asks - engine.runs) if engine.runs is not None else []
         return f"{r.name} ({r.law})" + (f", and the target has no {' or '.join(lacking)}" if lacking else "")
 
     return [
