@@ -1,8 +1,9 @@
 """Exact arithmetic on symbolic sizes: integer polynomials over atoms, printed in one canonical spelling.
 
 A size is an ``int`` or a ``str``; two sizes are provably equal when they compare equal. An atom is a symbol
-or a call (``floordiv``, ``max``, ``min``, ``broadcast``) of sizes. Symbols stand for any integer >= 0, zero
-included, unless they were made ``signed``. A length is an expression that is at least 1 though its terms do not say so.
+or a call (``floordiv``, ``truncdiv``, ``max``, ``min``, ``broadcast``) of sizes. Symbols stand for any integer >= 0,
+zero included, unless they were made ``signed`` or are known to be at least some number. A length is an expression that
+is at least 1 though its terms do not say so.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Dims:
         self._fed: set[str] = set()
         self._wild: set[str] = set()
         self._lengths: set[str] = set()
+        self._least: dict[str, int] = {}
         self._memo: dict[tuple[object, ...], Dim] = {}
         self._nonzero: set[str] = set()
         self._equal: dict[str, Dim] = {}
@@ -112,6 +114,12 @@ class Dims:
         """
         return self._binary("floordiv", a, b)
 
+    def truncdiv(self, a: Dim, b: int) -> Dim:
+        """``a`` divided by ``b`` > 0, rounded towards 0."""
+        if isinstance(a, int):
+            return abs(a) // b * (1 if a >= 0 else -1)
+        return self.floordiv(a, b) if self.nonnegative(a) else self._call("truncdiv", (a, b))
+
     def ceildiv(self, a: Dim, b: int) -> Dim:
         """``a`` divided by ``b`` > 0, rounded up."""
         return self.floordiv(self.add(a, b - 1), b)
@@ -163,9 +171,40 @@ class Dims:
         """Whether ``dim`` >= 0 is certain."""
         if isinstance(dim, int):
             return dim >= 0
-        return self._is_length(dim) or all(
-            count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items()
-        )
+        if all(count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items()):
+            return True
+        least = self.least(dim)
+        return self._is_length(dim) or (least is not None and least >= 0)
+
+    def least(self, dim: Dim) -> int | None:
+        """A number that ``dim`` is never below, None if none is known."""
+        total = 0
+        for monomial, count in self._of(dim).items():
+            lows = [self._least_of(atom) for atom in monomial]
+            known = [low for low in lows if low is not None]
+            if len(known) < len(lows) or (monomial and count < 0) or (len(lows) > 1 and min(known) < 0):
+                return None
+            total += count * math.prod(known)
+        return total
+
+    def _least_of(self, atom: str) -> int | None:
+        function, arguments = self._calls.get(atom, ("", ()))
+        if not function:
+            return None if atom in self._signed else self._least.get(atom, 0)
+        lows = [self.least(argument) for argument in arguments]
+        known = [low for low in lows if low is not None]
+        if function == "max":
+            return max(known, default=None)
+        if len(known) < len(lows):
+            return None
+        if function == "min":
+            return min(known)
+        if function == "broadcast":
+            return min(*known, 1)
+        top, bottom = known[0], arguments[1]
+        if isinstance(bottom, int) and bottom > 0:
+            return top // bottom if function == "floordiv" or top >= 0 else -(-top // bottom)
+        return 0 if top >= 0 else None
 
     def at_least(self, a: Dim, b: Dim) -> bool:
         """Whether ``a >= b`` is certain."""
@@ -175,9 +214,36 @@ class Dims:
 
     def mark_length(self, dim: Dim) -> None:
         """Record that ``dim`` is at least 1."""
-        if isinstance(dim, str) and not self.nonnegative(dim):
+        if isinstance(dim, str) and not self.bound(dim, 1) and not self.nonnegative(dim):
             self._lengths.add(dim)
             self._resolved.clear()
+
+    def bound(self, dim: Dim, least: int) -> bool:
+        """Record that ``dim`` >= ``least``. False, and nothing is, where that does not say how large a symbol is."""
+        terms = dict(self._of(dim))
+        least -= terms.pop((), 0)
+        if len(terms) != 1:
+            return False
+        ((monomial, count),) = terms.items()
+        if len(monomial) != 1 or count < 0:
+            return False
+        (atom,), least = monomial, -(-least // count)
+        function, arguments = self._calls.get(atom, ("", ()))
+        if function == "floordiv" and isinstance(bottom := arguments[1], int) and bottom > 0:
+            return self.bound(arguments[0], bottom * least)
+        if function == "max" and isinstance(arguments[0], int) and len(arguments) == 2:
+            return arguments[0] < least and self.bound(arguments[1], least)
+        if function or atom in self._signed:
+            return False
+        if least > self._least.get(atom, 0):
+            self._least[atom] = least
+            self._resolved.clear()
+        return True
+
+    @property
+    def bounds(self) -> Mapping[str, int]:
+        """What symbols are known to be at least, where that is more than 0."""
+        return self._least
 
     def _is_length(self, dim: str) -> bool:
         """Whether ``dim`` is a length, times a positive number perhaps."""
@@ -213,7 +279,7 @@ class Dims:
             function, arguments = self._calls.get(atom, ("", ()))
             return function in ("broadcast", "min") and all(self.stays(each, nonzero) for each in arguments)
 
-        return (isinstance(dim, str) and self._is_length(dim)) or any(
+        return (isinstance(dim, str) and self.at_least(dim, 1)) or any(
             all(map(stays, monomial)) for monomial in self._of(dim)
         )
 
@@ -277,7 +343,7 @@ class Dims:
 
     def resolve(self, dim: Dim) -> Dim:
         """``dim`` with every recorded equation applied."""
-        if isinstance(dim, int) or not (self._equal or self._lengths):
+        if isinstance(dim, int) or not (self._equal or self._lengths or self._least):
             return dim
         known = self._resolved.get(dim)
         if known is None:
@@ -400,8 +466,22 @@ class Dims:
         if isinstance(top_left, int) and isinstance(bottom_left, int) and bottom_left > 0:
             tail: Dim = top_left // bottom_left
         else:
-            tail = top_left if bottom_left == 1 else self._call("floordiv", (top_left, bottom_left))
+            tail = top_left if bottom_left == 1 else self._divided(top_left, bottom_left)
         return self.add(self._make(exact), tail)
+
+    def _divided(self, top: Dim, bottom: Dim) -> Dim:
+        """The quotient of what has no common factor: of (x // n + y) // m it is (x + n*y) // (n*m)."""
+        inner = [
+            (atom, *self._calls[atom][1])
+            for monomial, count in self._of(top).items()
+            for atom in monomial[:1]
+            if len(monomial) == count == 1 and self._calls.get(atom, ("",))[0] == "floordiv"
+        ]
+        if isinstance(bottom, int) and bottom > 0 and len(inner) == 1:
+            atom, x, n = inner[0]
+            if isinstance(n, int) and 0 < n * bottom < 2**31:
+                return self.floordiv(self.add(x, self.mul(n, self.sub(top, atom))), n * bottom)
+        return self._call("floordiv", (top, bottom))
 
     def _extreme(self, function: str, dims: Iterable[Dim]) -> Dim:
         kept: list[Dim] = []
@@ -423,6 +503,8 @@ class Dims:
     def _apply(self, function: str, arguments: list[Dim]) -> Dim | None:
         if function == "floordiv":
             return self.floordiv(*arguments)
+        if function == "truncdiv" and isinstance(bottom := arguments[1], int):
+            return self.truncdiv(arguments[0], bottom)
         if function == "broadcast":
             return self.broadcast(*arguments)
         return self._extreme(function, arguments)

@@ -202,6 +202,8 @@ def truncated(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
     def divide(a: Dim, b: Dim) -> Dim | None:
         if isinstance(a, int) and isinstance(b, int):
             return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        if isinstance(b, int) and b > 0:
+            return node.dims.truncdiv(a, b)
         if b == 0 or not (node.dims.nonnegative(a) and node.dims.nonnegative(b)):
             return None
         return node.dims.floordiv(a, b)
