@@ -243,7 +243,7 @@ class _Run:
         self.tell("inferring shapes")
         begin = self.budget.clock()
         with self.watch.timed("shapes"):
-            shapes = infer(model, self.budget)
+            shapes = infer(model, self.budget, believing=not self.strict)
             self._settled = self._settled and shapes.settled()
         self._spent += self.budget.clock() - begin if first else 0.0
         names, opset, changed = Names.of(model), report.opset, False
@@ -298,6 +298,7 @@ class _Run:
             report.opset = choice.raised or report.opset
         with self.watch.timed("explain"):
             enter(report, choice.explainer, written, space.ops)
+            report.assumptions = sorted({*report.assumptions, *shapes.assumed})
         return True
 
     def _may_use(self, model: ir.Model, reading: Reading, nodes: Collection[ir.Node], opset: int) -> bool:

@@ -1,11 +1,11 @@
-"""What laws take for granted besides their guards: texts for the report, and whether strict mode does without."""
+"""What laws and sizes take for granted besides guards: texts for the report, and whether strict mode does without."""
 
 from __future__ import annotations
 
 
 class Assumption(str):
-    """A text for the report. `loose`: it is about values of tensors, not about their shapes, and a law that relies
-    on it is left out when numbers are to be kept strictly; the text then says so.
+    """A text for the report. `loose`: what relies on it is left out when numbers are to be kept strictly; the text then
+    says so. Of laws that is what they take of values of tensors, not of their shapes.
     """
 
     loose: bool
@@ -20,6 +20,9 @@ class Assumption(str):
 SAME_BATCH = Assumption("q, k and v of an attention have the same batch size, and its mask has that or 1")
 HEADS = Assumption("keys whose number of heads is not fixed have as many as the queries")
 MASK_FITS = Assumption("a mask is no wider than the scores it is added to")
+# of sizes; what they are said of follows
+NAMES_SHARED = "inputs that declare a size by one name have one size there"
+DECLARED_SIZES = "values inside have the sizes that the file declares"
 # of values
 ROWS_VISIBLE = Assumption(
     "no query row is fully masked, or its value does not matter as long as it is finite", loose=True

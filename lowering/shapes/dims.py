@@ -9,7 +9,7 @@ is at least 1 though its terms do not say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
@@ -28,14 +28,15 @@ MAX_TEXT = 2000
 class Dims:
     """One run's sizes: their structure, the symbols made so far and the equations found."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: Mapping[str, int] | None = None) -> None:
+        """`least`: what symbols are known to be at least."""
         self._terms: dict[str, Terms] = {}
         self._calls: dict[str, tuple[str, tuple[Dim, ...]]] = {}
         self._signed: set[str] = set()
         self._fed: set[str] = set()
         self._wild: set[str] = set()
         self._lengths: set[str] = set()
-        self._least: dict[str, int] = {}
+        self._least = dict(least or {})
         self._memo: dict[tuple[object, ...], Dim] = {}
         self._nonzero: set[str] = set()
         self._equal: dict[str, Dim] = {}
@@ -87,6 +88,29 @@ class Dims:
                         found.add(atom)
                         pending.extend(self._calls[atom][1] if atom in self._calls else ())
         return found
+
+    def calls(self, dims: Iterable[Dim]) -> Iterator[tuple[str, tuple[Dim, ...]]]:
+        """Every call in ``dims`` and its operands, those inside others included."""
+        for atom in sorted(set().union(*map(self._atoms, dims)) & self._calls.keys()):
+            yield self._calls[atom]
+
+    def factors(self, dim: Dim) -> AbstractSet[str]:
+        """The atoms that ``dim`` is a multiple of."""
+        return set.intersection(*map(set, self._of(dim))) if isinstance(dim, str) else set()
+
+    def stretched(self, atom: str) -> tuple[str, ...]:
+        """The sizes that ``atom`` is broadcast from, none if it is no broadcast."""
+        function, arguments = self._calls.get(atom, ("", ()))
+        return tuple(map(str, arguments)) if function == "broadcast" else ()
+
+    @property
+    def count(self) -> int:
+        """How many sizes equal to no other there are; `is_later` tells which came after that."""
+        return self._count
+
+    def is_later(self, dim: Dim, count: int) -> bool:
+        """Whether ``dim`` is one of those that were made when there were ``count`` already."""
+        return isinstance(dim, str) and self.is_symbol(dim) and dim[0] == "?" and int(dim[1:]) > count
 
     # ---- arithmetic
 
@@ -240,10 +264,9 @@ class Dims:
             self._resolved.clear()
         return True
 
-    @property
-    def bounds(self) -> Mapping[str, int]:
-        """What symbols are known to be at least, where that is more than 0."""
-        return self._least
+    def bounds(self) -> dict[str, int]:
+        """What sizes of fed inputs are known to be at least, where that is more than 0."""
+        return {symbol: least for symbol, least in self._least.items() if symbol in self._fed}
 
     def _is_length(self, dim: str) -> bool:
         """Whether ``dim`` is a length, times a positive number perhaps."""
@@ -267,8 +290,7 @@ class Dims:
 
     def may_vanish(self, dim: Dim, count: Dim) -> bool:
         """Whether ``dim`` >= 0 may be 0 where no fed input and no tensor of ``count`` elements is empty."""
-        factors = set.intersection(*map(set, self._of(count))) if isinstance(count, str) else set()
-        return not self.stays(dim, self._fed | factors)
+        return not self.stays(dim, self._fed | self.factors(count))
 
     def stays(self, dim: Dim, nonzero: AbstractSet[str]) -> bool:
         """Whether ``dim`` >= 0 is at least 1 when everything in ``nonzero`` is."""

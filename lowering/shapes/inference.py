@@ -1,7 +1,7 @@
 """Symbolic facts of every value of a model: dtype, sizes, and the contents of small integer tensors.
 
 Nothing declared inside the model is believed where it can be computed, and two sizes count as equal only when
-that is provable. Taken on trust are:
+that is provable; what is believed beyond that, if a caller allows it, is in `belief`. Taken on trust are:
 
 * Float inputs that share a dimension name share its value, as do all axes but the first of integer and bool
   inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4. It is not
@@ -25,8 +25,10 @@ from itertools import zip_longest
 import onnx_ir as ir
 
 from ...egraph.budget import Budget, Limits
+from ...egraph.engine.assumption import Assumption
 from ..model.domains import DEFAULT, RUNTIME
 from ..model.wellformed import understanding
+from .belief import Belief, Namesakes
 from .contrib import TABLE as CONTRIB
 from .dims import Dim, Dims
 from .equations import Equations
@@ -40,6 +42,8 @@ SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 WINDOWS = frozenset(
     "Conv ConvInteger QLinearConv FusedConv ConvTranspose MaxPool AveragePool LpPool QLinearAveragePool".split()
 )
+# How often an inference starts again from what the last one proved and believed
+MAX_ROUNDS = 4
 # Rounds of weakening what a loop keeps unchanged before nothing is assumed to be
 LOOP_ROUNDS = 4
 
@@ -66,7 +70,7 @@ class Shapes:
 
     ``sources`` maps a symbol to the main graph's input and axis that carry exactly it; ``readable`` maps
     every symbol that stands for a declared name to that name, with ``@input`` where it is one input's own; ``named``
-    maps a name that inputs declare to the sizes it stands for there.
+    maps a name that inputs declare to the sizes it stands for there. ``assumed`` is what was believed unproved.
     """
 
     def __init__(
@@ -77,7 +81,9 @@ class Shapes:
         whole: AbstractSet[str],
         readable: Mapping[str, str],
         dims: Dims,
+        assumed: tuple[Assumption, ...] = (),
     ) -> None:
+        self.assumed = assumed
         self._facts = facts
         self._dims = dims
         self._whole = whole
@@ -105,6 +111,10 @@ class Shapes:
         dims = {d for f in self._facts.values() for d in f.dims or () if isinstance(d, str)}
         return all("broadcast(" not in d and self.symbols(d) <= self.sources.keys() for d in dims)
 
+    def sizes(self) -> set[Dim]:
+        """Every size that some value has."""
+        return {d for f in self._facts.values() for d in f.dims or ()}
+
     def positive(self, dim: Dim) -> bool:
         """Whether a size or element is at least 1 wherever no integer or boolean graph input is empty.
 
@@ -120,44 +130,83 @@ class Shapes:
         return self._dims.evaluate(dim, values)
 
 
-def infer(model: ir.Model, budget: Budget | None = None) -> Shapes:
+def infer(model: ir.Model, budget: Budget | None = None, *, believing: bool = False) -> Shapes:
     """The facts of every value of ``model``, which is left unchanged. Its functions are expected to be
     inlined.
 
-    Weights are not read. A node that cannot be understood leaves its outputs unknown. Raises LimitReached when the
+    Weights are not read. A node that cannot be understood leaves its outputs unknown. ``believing``: where sizes stay
+    open, what the file says of them is believed, and named in ``Shapes.assumed``. Raises LimitReached when the
     `budget` has none left.
     """
-    run = Inference(model, budget)
-    run.graph_inputs()
-    run.graph(model.graph, live_nodes(model.graph))
-    return run.result()
+    belief = Belief()
+    run = Inference(model, budget, belief)
+    shapes = run.infer()
+    for _ in range(MAX_ROUNDS):
+        belief = run.more(shapes, believing)
+        if belief == run.belief:
+            break
+        again = Inference(model, budget, belief)
+        found = again.infer()
+        if again.contradicts():  # then what is declared is false
+            break
+        run, shapes = again, found
+    return shapes
 
 
 class Inference:
     """One run over one model."""
 
-    def __init__(self, model: ir.Model, budget: Budget | None = None) -> None:
-        self._model, self._budget = model, budget or Budget(Limits())
+    def __init__(self, model: ir.Model, budget: Budget | None = None, belief: Belief | None = None) -> None:
+        self._model, self._budget, self.belief = model, budget or Budget(Limits()), belief or Belief()
         self._opsets = dict(model.opset_imports)
-        self._dims = Dims()
+        self._dims = Dims(self.belief.bounds)
         self._proven = Equations()
         self._known: dict[ir.Value, Known] = {}
         self._readable: dict[str, str] = {}
         self._names: dict[tuple[str, str | None], str] = {}
+        self._vectors: set[tuple[str, str]] = set()
+        # values with a size that only their declaration tells: those that have it from there, or could
+        self._declared: list[str] = []
+
+    def infer(self) -> Shapes:
+        """What this run finds."""
+        self.graph_inputs()
+        self.graph(self._model.graph, live_nodes(self._model.graph))
+        return self.result()
+
+    def more(self, shapes: Shapes, believing: bool) -> Belief:
+        """What to start from again, the same as before if that leads no further."""
+        belief, settled = self.belief, shapes.settled()
+        bounds = belief.bounds if settled else self._dims.bounds()
+        if not believing:
+            return Belief(bounds=bounds)
+        owners = {symbol: name for name, symbol in self._names.items()}
+        namesakes = Namesakes(self._dims, owners, frozenset(self._vectors))
+        shared = belief.shared.union(namesakes.meant_equal(shapes.sizes()))
+        declared = belief.declared or (shared == belief.shared and not settled and bool(self._declared))
+        return Belief(shared, declared, bounds)
+
+    def contradicts(self) -> bool:
+        """Whether nodes demand that two different numbers are equal."""
+        pairs = (map(self._dims.resolve, pair) for pair in self._proven.equal)
+        return self.belief.declared and any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
     # ---- inputs and constants
 
     def graph_inputs(self) -> None:
         shapes = [[str(size) for size in v.shape or ()] for v in self._model.graph.inputs]
-        lengths = {name for s in shapes for name in s[1:]} - {s[0] for s in shapes if len(s) > 1}
+        later = {name for s in shapes for name in s[1:]}
+        lengths = later - {s[0] for s in shapes if len(s) > 1}
         for value in self._model.graph.inputs:
             dims: list[Dim] = []
             for axis, size in enumerate(value.shape if value.shape is not None else ()):
                 name = size if isinstance(size, int) else size.value
                 if isinstance(name, str) and name:
-                    shared = axis > 0 or value.dtype not in DISCRETE
+                    pair = name, value.name or ""
+                    shared = axis > 0 or value.dtype not in DISCRETE or pair in self.belief.shared
                     vector = value.shape is not None and len(value.shape) == 1
                     owner = None if shared or (vector and name in lengths) else value.name
+                    self._vectors.update([pair] if owner is not None and vector and name in later else [])
                     dims.append(self._symbol(name, owner))
                 else:
                     dims.append(name if isinstance(name, int) and name >= 0 else self._dims.fresh())
@@ -196,9 +245,9 @@ class Inference:
             self._node(node, live(node))
 
     def _node(self, node: ir.Node, live: bool) -> None:
+        before = self._dims.count
         given = [None if value is None else self._known.get(value, Known()) for value in node.inputs]
         view = Operation(node, given, self._opsets.get(node.domain, 1), self._dims)
-        covered = True
         outputs: Outputs = None
         with understanding(node):
             if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
@@ -209,27 +258,34 @@ class Inference:
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)
-                covered = outputs is not None
         if live:
             self._proven.extend(view.proves)
         if live and node.op_type in WINDOWS:
             for size in (size for found in outputs or [] if found is not None for size in found.dims or ()):
                 self._dims.mark_length(size)
         for value, found in zip_longest(node.outputs, (outputs or [])[: len(node.outputs)]):
-            self._record(value, self._with_declared(value, found or Known(), covered))
+            self._record(value, self._with_declared(value, found or Known(), before))
 
-    def _with_declared(self, value: ir.Value, found: Known, covered: bool) -> Known:
-        """Fill in from the declared type what inference left open entirely; sizes only where no function
-        exists.
+    def _with_declared(self, value: ir.Value, found: Known, before: int) -> Known:
+        """Fill in from the declared type what inference left open entirely; rank and sizes only if they are believed.
+        Sizes that were there when there were ``before`` are others' already.
         """
-        dtype = tensor_dtype(value) if found.dtype is None else found.dtype
-        dims = found.dims
-        if dims is None and value.shape is not None and is_tensor(value):
-            dims = tuple(
-                size if isinstance(size, int) and size >= 0 and not covered else self._dims.fresh()
-                for size in value.shape
-            )
-        return Known(dtype, dims, found.contents)
+        dtype, dims = tensor_dtype(value) if found.dtype is None else found.dtype, found.dims
+        told = [declared_size(size) for size in value.shape or ()] if is_tensor(value) else []
+        if dims is None and told:
+            dims = self._unknown(len(told))
+        taken = [
+            (old, size)
+            for old, size in zip(dims or (), told, strict=False)
+            if size is not None and len(told) == len(dims or ()) and self._dims.is_later(old, before)
+        ]
+        if found.dims is None or taken:
+            self._declared += [value.name or ""] if told else []
+        if not self.belief.declared:
+            return Known(dtype, found.dims, found.contents)
+        for old, size in taken:
+            self._dims.equate(old, size if isinstance(size, int) else self._symbol(size, None))
+        return Known(dtype, None if dims is None else tuple(map(self._dims.resolve, dims)), found.contents)
 
     def _record(self, value: ir.Value, found: Known) -> None:
         if found.dims is not None and any(isinstance(size, int) and size < 0 for size in found.dims):
@@ -389,7 +445,8 @@ class Inference:
                 if self._dims.is_symbol(size):
                     sources.setdefault(str(size), (value, axis))
                     whole.update([str(size)] if facts[value].dtype in DISCRETE else [])
-        return Shapes(facts, sources, named, whole, self._readable, self._dims)
+        assumed = self.belief.assumptions(self._declared if self.belief.declared else ())
+        return Shapes(facts, sources, named, whole, self._readable, self._dims, assumed)
 
 
 GRAPH_TYPES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})
@@ -411,6 +468,13 @@ def attribute_ints(node: ir.Node, name: str) -> tuple[int, ...]:
 def is_tensor(value: ir.Value) -> bool:
     """False for a sequence or an optional, whose declared dtype and shape are its elements'."""
     return value.type is None or isinstance(value.type, ir.TensorType)
+
+
+def declared_size(size: int | ir.SymbolicDim) -> int | str | None:
+    """A number or a name, None where nothing is declared."""
+    if isinstance(size, int):
+        return size if size >= 0 else None
+    return size.value or None
 
 
 def tensor_dtype(value: ir.Value) -> ir.DataType | None:
