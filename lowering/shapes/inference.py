@@ -70,7 +70,8 @@ class Shapes:
 
     ``sources`` maps a symbol to the main graph's input and axis that carry exactly it; ``readable`` maps
     every symbol that stands for a declared name to that name, with ``@input`` where it is one input's own; ``named``
-    maps a name that inputs declare to the sizes it stands for there. ``assumed`` is what was believed unproved.
+    maps a name that inputs declare to the sizes it stands for there. ``assumed`` is what was believed unproved, and
+    ``shared`` names integer inputs whose first axis is believed to have the size of its name.
     """
 
     def __init__(
@@ -82,8 +83,10 @@ class Shapes:
         readable: Mapping[str, str],
         dims: Dims,
         assumed: tuple[Assumption, ...] = (),
+        shared: AbstractSet[str] = frozenset(),
     ) -> None:
         self.assumed = assumed
+        self.shared = shared
         self._facts = facts
         self._dims = dims
         self._whole = whole
@@ -446,7 +449,8 @@ class Inference:
                     sources.setdefault(str(size), (value, axis))
                     whole.update([str(size)] if facts[value].dtype in DISCRETE else [])
         assumed = self.belief.assumptions(self._declared if self.belief.declared else ())
-        return Shapes(facts, sources, named, whole, self._readable, self._dims, assumed)
+        shared = {owner for _, owner in self.belief.shared}
+        return Shapes(facts, sources, named, whole, self._readable, self._dims, assumed, shared)
 
 
 GRAPH_TYPES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})

@@ -41,10 +41,11 @@ class _Demand:
 
 
 class Demands:
-    """The demands of one model. A `size` says which size an axis of an input has."""
+    """The demands of one model. A `size` says which size an axis of an input has. `believing`: see `infer`."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._shapes: Shapes = infer(model)
+    def __init__(self, model: ir.Model, *, believing: bool = False) -> None:
+        self._shapes: Shapes = infer(model, believing=believing)
+        self.shared = self._shapes.shared
         self._demands: dict[_Demand, None] = {}
         self._vanishing: dict[_Demand, None] = {}  # what may be empty, as a rule
         self._inside: dict[tuple[tuple[Dim, ...], float], None] = {}

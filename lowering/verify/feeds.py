@@ -243,7 +243,7 @@ def _build(
         dims = inputs.shape(value, turn)
         shapes[name_of(value)] = tuple(size_of(d, sizes) for d in dims)
     if plan.positions == "one row of":
-        for value in positions:
+        for value in (v for v in positions if name_of(v) not in demands.shared):
             shape, rows = shapes[name_of(value)], [d in inputs.batch for d in inputs.shape(value, turn)]
             shapes[name_of(value)] = tuple(1 if row else n for n, row in zip(shape, rows, strict=True))
     if any(size < 0 for shape in shapes.values() for size in shape):
@@ -322,7 +322,7 @@ def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list
     """Inputs that exercise a model: about a dozen mixes of sizes, paddings, positions and float scales.
 
     A symbol gets the same size wherever its name appears, but for one feed whose position ids have a single
-    row; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Other lengths grow
+    row, unless they are assumed to have all; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Other lengths grow
     until a stack of convolutions has something to slide over. Integer inputs stay within the tables they index; one
     feed uses the negative indices that Gather allows. Feeds of more than 1 GiB are left out. Same model, seed and
     dims: same feeds. Raises ModelError for an unreadable model or a dim no input has.
@@ -342,9 +342,9 @@ class Feeder:
     What is left out for its size is a text instead, which says why.
     """
 
-    def __init__(self, model: ir.Model, seed: int, dims: Dims) -> None:
+    def __init__(self, model: ir.Model, seed: int, dims: Dims, *, strict: bool = False) -> None:
         self._model, self._seed, self._dims = model, seed, dims
-        self._inputs, self._demands = ModelInputs(model, dims), Demands(inlined(model))
+        self._inputs, self._demands = ModelInputs(model, dims), Demands(inlined(model), believing=not strict)
         self._offered: set[str] = set()
 
     def usual(self) -> Iterator[Feed | str]:

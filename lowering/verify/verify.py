@@ -193,10 +193,11 @@ class _Asking:
 
 
 def _ask_all(
-    asking: _Asking, answers: _Answers, model: ir.Model, seed: int, dims: Dims, large: Mapping[str, Sequence[int]]
+    asking: _Asking, answers: _Answers, model: ir.Model, seed: int, dims: Dims, large: Mapping[str, Sequence[int]],
+    strict: bool,
 ) -> None:  # fmt: skip
     """Ask the usual feeds and those at the caller's large sizes; others where these tell nothing."""
-    feeder = Feeder(model, seed, dims)
+    feeder = Feeder(model, seed, dims, strict=strict)
     refused = asking.all(feeder.usual(), feeder.instead)
     usual = answers.noise[:]
     answers.unused += asking.all(feeder.at(large)) if large else []
@@ -342,7 +343,7 @@ def _compared(
 
     def ask(asking: _Asking, answers: _Answers) -> None:
         if feeds is None:
-            _ask_all(asking, answers, before, seed, dims, large)
+            _ask_all(asking, answers, before, seed, dims, large, strict)
         else:
             answers.dropped += asking.all(feeds)
 
