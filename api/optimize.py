@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from .egraph.budget import Budget, LimitReached, Limits, Stop, Stopwatch
 from .egraph.engine.rule import Rule, select
-from .egraph.errors import CostError, EGraphError, ModelError, TargetError
+from .egraph.errors import CostError, EGraphError, ModelError, TargetError, UnsoundMerge
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .fusions import enter
@@ -252,9 +252,16 @@ class _Run:
         graphs = _inner_first(model.graph)
         sizes = [graph.num_nodes() + 1 for graph in graphs]
         for k, graph in enumerate(graphs):
+            part = sizes[k] / sum(sizes)
             try:
                 with self.budget.sharing(sizes[k] / sum(sizes[k:])):
-                    changed |= self._graph(model, graph, shapes, names, opset, first, sizes[k] / sum(sizes))
+                    try:
+                        changed |= self._graph(model, graph, shapes, names, opset, first, part)
+                    except (ModelError, UnsoundMerge):
+                        if not shapes.assumed:
+                            raise
+                        shapes = infer(model, self.budget)  # what the file says is false
+                        changed |= self._graph(model, graph, shapes, names, opset, first, part)
             except LimitReached as reached:
                 self.stop(reached.stop, None if graph is model.graph else graph)
             if graph not in self._costs and graph in before:

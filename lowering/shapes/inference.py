@@ -36,6 +36,7 @@ from .library import library
 from .moves import TABLE as MOVES
 from .values import DISCRETE, MAX_ELEMENTS, Contents, Known, Operation, Outputs, contents_of, pack
 from .values import TABLE as VALUES
+from .weights import TABLE as WEIGHTS
 
 SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 # Operators that move a window, by their names in any domain
@@ -261,6 +262,8 @@ class Inference:
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)
+                if (prove := WEIGHTS.get((node.domain, node.op_type))) is not None:
+                    prove(view)
         if live:
             self._proven.extend(view.proves)
         if live and node.op_type in WINDOWS:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ...egraph.terms.norm import WEIGHTED
 from ..model.einsum import parsed
 from ..model.operators import SAME
 from .dims import Dim
@@ -44,14 +43,6 @@ def matmul(node: Operation) -> Outputs:
     rows = a.dims[-2:-1]
     columns = b.dims[-1:] if len(b.dims) > 1 else ()
     return [Known(dtype, (*batch, *rows, *columns))]
-
-
-def normalization(node: Operation) -> Outputs:
-    """Its weight tells the size of the axis it norms; the rest is the library's to say."""
-    data, weight = node[0].dims, node[1].dims
-    if data and weight is not None and len(weight) == 1 and node.attribute("axis", -1) in (-1, len(data) - 1):
-        node.proves.equal.append((data[-1], weight[0]))
-    return None
 
 
 def transpose(node: Operation) -> Outputs:
@@ -335,7 +326,6 @@ TABLE: Mapping[str, Function] = {
     "Identity": identity,
     "Einsum": einsum,
     "MatMul": matmul,
-    **dict.fromkeys(WEIGHTED, normalization),
     "Transpose": transpose,
     "Expand": expand,
     "Reshape": reshape,

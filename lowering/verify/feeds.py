@@ -322,10 +322,10 @@ def make_feeds(model: Model, *, seed: int = 0, dims: Dims | None = None) -> list
     """Inputs that exercise a model: about a dozen mixes of sizes, paddings, positions and float scales.
 
     A symbol gets the same size wherever its name appears, but for one feed whose position ids have a single
-    row, unless they are assumed to have all; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or cycles through several. Other lengths grow
-    until a stack of convolutions has something to slide over. Integer inputs stay within the tables they index; one
-    feed uses the negative indices that Gather allows. Feeds of more than 1 GiB are left out. Same model, seed and
-    dims: same feeds. Raises ModelError for an unreadable model or a dim no input has.
+    row, unless they are assumed to have all of them; `dims` fixes it (for an unnamed dim, "input[axis]") to one size or
+    cycles through several. Other lengths grow until a stack of convolutions has something to slide over. Integer inputs
+    stay within the tables they index; one feed uses the negative indices that Gather allows. Feeds of more than 1 GiB
+    are left out. Same model, seed and dims: same feeds. Raises ModelError for an unreadable model or an unknown dim.
     """
     return plan_feeds(model, seed=seed, dims=dims)[0]
 

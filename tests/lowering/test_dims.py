@@ -25,17 +25,22 @@ def test_arithmetic_agrees_with_integers(seed: int) -> None:
         "max": max,
         "min": min,
         "floordiv": lambda x, y: x // y,
+        "truncdiv": lambda x, y: int(x / y),
     }
     for _ in range(40):
         name = rng.choice(list(operations))
         (x, xs), (y, ys) = rng.choice(terms), rng.choice(terms)
         if name == "floordiv" and min(ys) <= 0:
             continue
+        if name == "truncdiv" and not (isinstance(y, int) and y > 0):
+            continue
         numbers = [operations[name](p, q) for p, q in zip(xs, ys, strict=True)]
         result: Dim = getattr(dims, name)(x, y)
         assert [dims.evaluate(result, world) for world in WORLDS] == numbers, (seed, name, x, y, result)
         if dims.nonnegative(result):
             assert min(numbers) >= 0, (seed, result)
+        if (least := dims.least(result)) is not None:
+            assert min(numbers) >= least, (seed, result)
         if dims.at_least(x, y):
             assert all(p >= q for p, q in zip(xs, ys, strict=True)), (seed, x, y)
         if dims.differ(x, y):
@@ -53,6 +58,63 @@ def test_spelling_is_canonical() -> None:
     assert dims.floordiv(dims.add(dims.mul(2, a), 3), 2) == "a + 1"
     assert dims.max(0, dims.sub(a, 1)) == "max(0, a - 1)"
     assert dims.max(a, dims.add(a, b), 0) == "a + b"
+
+
+def test_a_quotient_of_a_quotient_is_one_quotient() -> None:
+    dims = Dims()
+    t = dims.symbol("t")
+    conv = dims.add(dims.floordiv(dims.sub(t, 127), 64), 1)
+    conv = dims.add(dims.floordiv(dims.sub(conv, 7), 3), 1)
+    conv = dims.add(dims.floordiv(dims.sub(conv, 3), 2), 1)
+    assert conv == dims.sub(dims.floordiv(dims.sub(t, 127), 384), 1)
+    assert dims.floordiv(dims.floordiv(t, 5), 2) == "floordiv(t, 10)"
+    assert dims.floordiv(dims.mul(2, dims.floordiv(t, 5)), 3) == "floordiv(2*floordiv(t, 5), 3)"
+
+
+def test_a_length_bounds_the_size_it_is_computed_from() -> None:
+    dims = Dims()
+    t, u = dims.symbol("t"), dims.symbol("u")
+    below = dims.sub(t, 127)
+    quotient = dims.truncdiv(below, 384)
+    assert not dims.nonnegative(below)
+    assert dims.evaluate(quotient, {"t": 0}) == 0  # rounded down it is -1
+    dims.mark_length(dims.add(dims.floordiv(below, 64), 1))
+    assert dims.nonnegative(below)
+    assert not dims.nonnegative(dims.sub(below, 1))
+    assert dims.resolve(quotient) == dims.floordiv(below, 384)
+    assert dims.max(0, dims.floordiv(below, 64)) == dims.floordiv(below, 64)
+    # nothing is said of another size, nor of a product's factors
+    assert not dims.nonnegative(dims.sub(u, 1))
+    dims.mark_length(dims.sub(dims.mul(t, u), 3))
+    assert not dims.nonnegative(dims.sub(u, 1))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bounds_hold_wherever_the_length_is_one(seed: int) -> None:
+    """Of a size at random, and of others computed from the same symbol."""
+    rng = random.Random(seed)
+    dims = Dims()
+    t = dims.symbol("t")
+
+    def drawn() -> Dim:
+        size: Dim = t
+        for _ in range(rng.randint(1, 4)):
+            number = rng.randint(1, 6)
+            step = rng.choice([dims.sub, dims.add, dims.floordiv, dims.floordiv, dims.truncdiv, dims.max, dims.mul])
+            size = step(size, number)
+        return size
+
+    length, others = drawn(), [drawn() for _ in range(20)]
+    dims.mark_length(length)
+    for k in range(60):
+        if dims.evaluate(length, {"t": k}) < 1:
+            continue
+        for size in others:
+            number = dims.evaluate(size, {"t": k})
+            assert dims.evaluate(dims.resolve(size), {"t": k}) == number, (length, size, k)
+            assert not dims.nonnegative(size) or number >= 0, (length, size, k)
+            least = dims.least(size)
+            assert least is None or least <= number, (length, size, k)
 
 
 def test_broadcast() -> None:

@@ -12,6 +12,7 @@ import pytest
 from cases import BOOL, FAR, FLOAT, INT64, Case, const, is_fresh, node, tensor
 from onnx import TensorProto
 
+from onnx_egraph.egraph.engine.assumption import DECLARED_SIZES
 from onnx_egraph.lowering.shapes.inference import ValueFacts, infer
 
 # ---- names
@@ -177,14 +178,16 @@ def test_declarations_fill_in_for_unknown_operators(
         [tensor("x", FLOAT, ["n", 3]), tensor("axes", INT64, ["k"])],
         ["b", "c", tensor("d", FLOAT, [3])],
         value_info=[tensor("a", FLOAT, ["n", 3])],
+        believing=True,
     )
     assert case["b"] == ValueFacts(None, None, None)
-    dims = case.dims("a")
-    assert is_fresh(dims[0])
-    assert dims[1] == 3
-    assert case.dims("c")[1] == 3
-    assert case.dims("c")[0] != "n"
-    assert is_fresh(case.dims("d")[0])
+    assert case.dims("a") == case.dims("c") == ("n", 3)
+    assert case.dims("d") == (3,)
+    (assumed,) = case.shapes.assumed
+    assert assumed.startswith(f"{DECLARED_SIZES}: of 'a', 'd'")
+    strict = infer(case.model)
+    assert [strict.of(case.values[name]).dims for name in "acd"] == [None, None, None]
+    assert not strict.assumed
     assert capfd.readouterr() == ("", "")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -332,12 +335,14 @@ def test_what_would_be_wrong_is_unknown() -> None:
             const("minus", [-1]),
         ],
     )
-    for name in "over wrapped toward_zero outside infinite".split():
+    for name in "over wrapped outside infinite".split():
         assert is_fresh(case.elems(name)[0]), name
     for name in "from_the_end backwards".split():
         assert is_fresh(case.dims(name)[0]), name
     assert case["below"].elems == ("n - 5",)
     assert case["small"].elems == (5,)
+    (toward_zero,) = case.elems("toward_zero")
+    assert [case.shapes.evaluate(toward_zero, {"n": n}) for n in (0, 1, 4, 5, 8)] == [-2, -2, 0, 0, 1]
 
 
 def test_elements_that_are_not_known_are_each_their_own_symbol() -> None:

@@ -34,6 +34,7 @@ class Case:
         constants: list[onnx.TensorProto] | None = None,
         value_info: list[onnx.ValueInfoProto] | None = None,
         opset: int = 20,
+        believing: bool = False,
     ) -> None:
         graph = helper.make_graph(
             nodes,
@@ -46,7 +47,7 @@ class Case:
         imports = [helper.make_opsetid("", opset), helper.make_opsetid("custom", 1)]
         self.proto = helper.make_model(graph, opset_imports=imports, ir_version=9)
         self.model = ir.from_proto(self.proto)
-        self.shapes: Shapes = infer(self.model)
+        self.shapes: Shapes = infer(self.model, believing=believing)
         self.values: dict[str, ir.Value] = {}
         for graph_ in (self.model.graph, *self.model.graph.subgraphs()):
             nodes_outputs = [value for node in graph_ for value in node.outputs]
