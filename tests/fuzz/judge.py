@@ -20,9 +20,16 @@ from models import Drawn, Feeds, graphs
 from noise import noisy
 
 from onnx_egraph import EGraphError, saturate_and_extract
-from onnx_egraph.egraph.engine.assumption import FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from onnx_egraph.egraph.engine.assumption import (
+    DECLARED_SIZES,
+    FINITE,
+    NAMES_SHARED,
+    ROWS_VISIBLE,
+    SCORES_FINITE,
+    SMALL_SCORES,
+)
 from onnx_egraph.lowering.files.load import load
-from onnx_egraph.lowering.shapes.inference import infer
+from onnx_egraph.lowering.shapes.inference import Shapes, infer
 from onnx_egraph.rules import ALL
 
 #: Rounding of a sum of so many products is at most this many units in the last place, as a rule.
@@ -173,28 +180,62 @@ def _fault(
     except Exception as error:
         return Fault("does not load", str(error).replace("\n", " ")[:300])
     for number, (f, want) in enumerate(zip(feeds, wanted, strict=True)):
+        found: Fault | None
         try:
             got = session.run(f)
         except Exception as error:
-            return Fault("does not run", f"feed {number}: " + str(error).replace("\n", " ")[:300])
+            found = Fault("does not run", f"feed {number}: " + str(error).replace("\n", " ")[:300])
+            return _excused(drawn, arguments, found, result, f, seen)
         if found := _differ(drawn, result, number, f, want, got, seen):
-            return _excused(drawn, arguments, found, result, seen)
+            return _excused(drawn, arguments, found, result, f, seen)
     again, _ = _optimized(model, arguments, path=False)
     if again.SerializeToString(deterministic=True) != model.SerializeToString(deterministic=True):
         return Fault("second pass", "changes the result")
     return None
 
 
-def _excused(drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any, seen: Judged) -> Fault | None:
-    """None if rows of a mask that hides all, or numbers that are none, are to blame: then `strict` keeps them."""
-    assumed = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(result.report.assumptions)
-    if not assumed or arguments.get("strict"):
+def _excused(
+    drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any, feeds: Feeds, seen: Judged
+) -> Fault | None:
+    """None if rows of a mask that hides all, numbers that are none, or sizes that are not what is assumed of them are
+    to blame: then `strict` keeps them.
+    """
+    assumptions = result.report.assumptions
+    of_values = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(assumptions)
+    blamed = (of_values and found.kind != "does not run") or breaks(drawn.model, feeds, assumptions)
+    if not blamed or arguments.get("strict"):
         return found
     strict = _judge(drawn, {**arguments, "strict": True}, path=False, facts=False)
     if strict.fault is None:
         seen.counts["assumed"] += 1
         return None
     return Fault(found.kind, f"{found.text}; strict, too")
+
+
+def breaks(given: onnx.ModelProto, feeds: Feeds, assumptions: list[str]) -> bool:
+    """Whether sizes are not what is assumed of them: one for one name of the inputs, or for one declared inside."""
+    declared = list(given.graph.input)
+    actual: dict[str, Any] = dict(feeds)
+    if any(a.startswith(DECLARED_SIZES) for a in assumptions):
+        opened = onnx.ModelProto()
+        opened.CopyFrom(given)
+        declared += [*given.graph.value_info, *given.graph.output]
+        actual |= (everything(opened, [feeds]) or [{}])[0]
+    elif not any(a.startswith(NAMES_SHARED) for a in assumptions):
+        return False
+    sizes: dict[str, int] = {}
+    for value in declared:
+        array, shape = actual.get(value.name), value.type.tensor_type.shape.dim
+        if not isinstance(array, np.ndarray) or not value.type.tensor_type.HasField("shape"):
+            continue
+        if len(shape) != array.ndim:
+            return True
+        for dim, size in zip(shape, array.shape, strict=True):
+            if dim.HasField("dim_value") and dim.dim_value != size:
+                return True
+            if dim.dim_param and sizes.setdefault(dim.dim_param, size) != size:
+                return True
+    return False
 
 
 def _differ(
@@ -322,11 +363,21 @@ def everything(proto: onnx.ModelProto, feeds: list[Feeds]) -> list[dict[str, Any
 
 
 def _facts(given: onnx.ModelProto, feeds: list[Feeds], seen: Judged) -> Fault | None:
-    """Whatever is claimed of a value holds in onnxruntime."""
-    loaded = load(given)
-    model = loaded.model
-    shapes = infer(model)
+    """Whatever is claimed of a value holds in onnxruntime; and what is believed does where the feeds keep to it."""
+    model = load(given).model
     ran = everything(ir.to_proto(model), feeds)
+    believed = infer(model, believing=True)
+    kept = [not breaks(given, f, [*believed.assumed]) for f in feeds]
+    return _false(infer(model), model, feeds, ran, seen) or _false(
+        believed, model, [f for f, keeps in zip(feeds, kept, strict=True) if keeps],
+        [r for r, keeps in zip(ran, kept, strict=False) if keeps], seen,
+    )  # fmt: skip
+
+
+def _false(
+    shapes: Shapes, model: ir.Model, feeds: list[Feeds], ran: list[dict[str, Any]], seen: Judged
+) -> Fault | None:  # fmt: skip
+    """What is claimed of a value that it is not."""
     values = {o.name: o for node in model.graph for o in node.outputs} | {v.name: v for v in model.graph.inputs}
     for f, results in zip(feeds, ran, strict=bool(ran)):
         actual = results | f
