@@ -29,6 +29,7 @@ from ...egraph.engine.assumption import Assumption
 from ..model.domains import DEFAULT, RUNTIME
 from ..model.wellformed import understanding
 from .belief import Belief, Namesakes
+from .contrib import LIKE
 from .contrib import TABLE as CONTRIB
 from .dims import Dim, Dims
 from .equations import Equations
@@ -262,7 +263,8 @@ class Inference:
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)
-                if (prove := WEIGHTS.get((node.domain, node.op_type))) is not None:
+                kind = node.domain, node.op_type
+                if (prove := WEIGHTS.get(LIKE.get(kind[1], kind) if kind[0] == RUNTIME else kind)) is not None:
                     prove(view)
         if live:
             self._proven.extend(view.proves)

@@ -30,8 +30,6 @@ def _equal(node: Operation, a: Dim | None, b: Dim | None) -> None:
 
 def _product(node: Operation) -> None:
     """The inner sizes, of operands that attributes may turn."""
-    if any(node.attribute(name, 0) for name in ("transBatchA", "transBatchB")):
-        return
     _equal(node, _size(node, 0, -2 if node.attribute("transA", 0) else -1),
            _size(node, 1, -1 if node.attribute("transB", 0) else -2))  # fmt: skip
 
@@ -67,17 +65,13 @@ def _blocks(node: Operation) -> None:
 TABLE: Mapping[tuple[str, str], Proof] = {
     **{(DEFAULT, kind): _normed for kind in WEIGHTED},
     (DEFAULT, "Gemm"): _product,
-    **{(RUNTIME, kind): _product for kind in ("FusedGemm", "FusedMatMul")},
     (DEFAULT, "MatMulInteger"): _same(-1, 1, -2),
     (DEFAULT, "QLinearMatMul"): _same(-1, 3, -2),
     **{(RUNTIME, kind): _blocks for kind in ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4")},
     **{(DEFAULT, kind): _window(1) for kind in ("Conv", "ConvInteger")},
-    (RUNTIME, "FusedConv"): _window(1),
     (DEFAULT, "QLinearConv"): _window(3),
     (DEFAULT, "ConvTranspose"): _same(1, 1, 0),
     **{(DEFAULT, kind): _same(1, 1, 0) for kind in ("BatchNormalization", "InstanceNormalization")},
     **{(DEFAULT, kind): _same(-1, 1, -1) for kind in ("LSTM", "GRU", "RNN")},
-    (RUNTIME, "Attention"): _same(-1, 1, 0),
     **{(RUNTIME, kind): _same(-1, 2, 0) for kind in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")},
-    **{(RUNTIME, kind): _same(-1, 1, 0) for kind in ("BiasGelu", "FastGelu")},
 }

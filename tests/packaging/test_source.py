@@ -17,6 +17,7 @@ UNDECLARED = {
     "lowering/model/operators.py": ["EmbedLayerNormalization"],
     "lowering/shapes/contrib.py": ["FusedGemm", "FusedConv"],
     "lowering/shapes/inference.py": ["FusedConv"],
+    "lowering/shapes/weights.py": ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization"],
 }
 FUSED = re.compile(
     r"\b("
