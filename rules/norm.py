@@ -202,20 +202,20 @@ def center_sub(x: Tensor, to: int) -> Sides:
 
 @rule(
     stage="fuse", contract="reassociated",
-    holds=[dict(x="b s h", w="h", b="h", eps=1e-5), dict(x="b s h", w="h", b="h", eps=0.5)],
-    refuse=[dict(x="b s h", w="h", b="1", eps=1e-5), dict(x="h", w="h", b="b h", eps=1e-5)],
+    holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b h:float16", w="h:float16", eps=1e-5)],
 )  # fmt: skip
-def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
-    """RMSNormalization(center(x), w, eps) + b = LayerNormalization(x, w, b, eps)"""
-    when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x)), supported("LayerNorm", x)]
-    return Sides(call("RMSNorm", center(x), w, eps) + b, call("LayerNorm", x, w, b, eps), when=when)
+def layer_norm_plain(x: Tensor, w: Tensor, eps: Float) -> Sides:
+    """RMSNormalization(center(x), w, eps) = LayerNormalization(x, w, eps)"""
+    unbiased = call("LayerNorm", x, w, tensor("Absent"), eps)
+    return Sides(call("RMSNorm", center(x), w, eps), unbiased, when=[supported("LayerNorm", x)])
 
 
 @rule(
     stage="fuse", contract="reassociated",
-    holds=[dict(x="b s h", w="h", eps=1e-5), dict(x="b h:float16", w="h:float16", eps=1e-5)],
+    holds=[dict(x="b s h", w="h", b="h", eps=1e-5), dict(x="b s h", w="h", b="h", eps=0.5)],
+    refuse=[dict(x="b s h", w="h", b="1", eps=1e-5), dict(x="h", w="h", b="b h", eps=1e-5)],
 )  # fmt: skip
-def layer_norm_plain(x: Tensor, w: Tensor, h: Int, to: Int, eps: Float) -> Sides:
-    """RMSNormalization(center(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
-    when = [eq(dim(x, -1), num(h)), eq(dtype(x), to), supported("LayerNorm", x)]
-    return Sides(call("RMSNorm", center(x), w, eps), call("LayerNorm", x, w, filled(0.0, to, h), eps), when=when)
+def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
+    """LayerNormalization(x, w, eps) + b = LayerNormalization(x, w, b, eps)"""
+    when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x))]
+    return Sides(call("LayerNorm", x, w, tensor("Absent"), eps) + b, call("LayerNorm", x, w, b, eps), when=when)

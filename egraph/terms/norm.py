@@ -21,14 +21,15 @@ def rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
     return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * w).astype(x.dtype)
 
 
-def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
+def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
     centered = wide - wide.mean(-1, keepdims=True)
-    return np.asarray(centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w + b).astype(x.dtype)
+    normed = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w
+    return np.asarray(normed if b is None else normed + b).astype(x.dtype)
 
 
 def _vectors(x: np.ndarray, *weights_and_epsilon: Any) -> None:
-    if any(w.shape != x.shape[-1:] for w in weights_and_epsilon[:-1]):
+    if any(w is not None and w.shape != x.shape[-1:] for w in weights_and_epsilon[:-1]):
         raise IllFormed("scale and bias are vectors of the last axis")
 
 
@@ -38,9 +39,10 @@ def _plain(node: NodeView) -> bool:
 
 
 def _read_layer_norm(node: NodeView) -> tuple[Any, ...] | None:
-    if not _plain(node) or not node.present(2):
+    if not _plain(node):
         return None
-    return ("LayerNorm", node.x(0), node.x(1), node.x(2), node.float("epsilon", 1e-5))
+    bias = node.x(2) if node.present(2) else ("Absent",)
+    return ("LayerNorm", node.x(0), node.x(1), bias, node.float("epsilon", 1e-5))
 
 
 def _read_rms_norm(node: NodeView) -> tuple[Any, ...] | None:
