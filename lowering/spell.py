@@ -20,6 +20,7 @@ from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import NAMES
 from ..egraph.terms.op import NodeReader
 from .model.einsum import product
+from .positions import Taken, gathered
 from .shapes.inference import Shapes, ValueFacts
 
 Spelling = tuple[Any, ...] | ir.Value
@@ -353,7 +354,36 @@ def _gather(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", 0), _rank(r))
     if axis is None:
         return None
-    return _picked(r, axis) or ("Gather", r.x(), r.x(1), axis)
+    return _taken(r) or _picked(r, axis) or ("Gather", r.x(), r.x(1), axis)
+
+
+def _taken(r: Read) -> Spelling | None:
+    """A gather of all positions, or of the first of them, as what it takes."""
+    found = gathered(r.node, r.shapes)
+    if found is None:
+        return None
+    spelled: Spelling = found.source
+    for k, axis in enumerate(found.ones):
+        spelled = ("Unsqueeze", spelled, axis + len(found.ones) - k - 1)
+    return _first(spelled, found)
+
+
+def _taken_at_once(r: Read) -> Spelling | None:
+    """The same by one reshape."""
+    found, out = gathered(r.node, r.shapes), r.out().dims
+    if found is None or out is None:
+        return None
+    given = r.shapes.of(found.source).dims or ()
+    sizes = iter(given)
+    target = _target(given, tuple(1 if k - len(out) in found.ones else next(sizes) for k in range(len(out))))
+    return None if target is None else _first(("Reshape", found.source, ("Ints", target)), found)
+
+
+def _first(spelled: Spelling, found: Taken) -> Spelling:
+    if found.cut is None:
+        return spelled
+    axis, count = found.cut
+    return ("Slice", spelled, ("Ints", (0,)), ("Unsqueeze", count, -1), axis, 1)
 
 
 def _picked(r: Read, axis: _Integer) -> Spelling | None:
@@ -481,7 +511,8 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
         "Transpose": Entry(_transpose), "Reshape": Entry(_reshape, also=_ones),
         "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),
-        "Squeeze": Entry(_squeeze), "Slice": Entry(_slice), "Gather": Entry(_gather), "Concat": Entry(_concat),
+        "Squeeze": Entry(_squeeze), "Slice": Entry(_slice), "Concat": Entry(_concat),
+        "Gather": Entry(_gather, also=_taken_at_once), "GatherND": Entry(_taken, also=_taken_at_once, both=True),
         "Split": Entry(_split), "Shape": Entry(_shape),
     }  # fmt: skip
     table: dict[tuple[str, str], Entry] = {("", name): entry for name, entry in own.items()}

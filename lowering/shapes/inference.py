@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -115,6 +115,10 @@ class Shapes:
             return False
         dims = {d for f in self._facts.values() for d in f.dims or () if isinstance(d, str)}
         return all("broadcast(" not in d and self.symbols(d) <= self.sources.keys() for d in dims)
+
+    def product(self, dims: Iterable[Dim]) -> Dim:
+        """The product of sizes or elements."""
+        return self._dims.mul(*dims)
 
     def sizes(self) -> set[Dim]:
         """Every size that some value has."""
