@@ -74,7 +74,10 @@ def _of_columns(
     rank = len(shapes.of(ids).dims or ())
     if columns.attributes.get_int("axis", 0) not in (-1, rank - 1) or len(columns.inputs) != len(dims):
         return None
-    parts = [counted(v, shapes) if v is not None else None for v in columns.inputs]
+    given = [v for v in columns.inputs if v is not None and (shapes.of(v).dims or (0,))[-1] == 1]
+    if len(given) != len(dims):
+        return None
+    parts = [counted(v, shapes) for v in given]
     found = [(axis + 1, count) for part in parts for axis, count in (part or {}).items()]
     if len(found) != len(parts) or any(part is None or len(part) != 1 for part in parts):
         return None
@@ -113,11 +116,10 @@ def counted(value: ir.Value, shapes: Shapes, far: int = _FAR) -> Counts | None:
         limit = shapes.of(given[1]).elems
         counts = start == (0,) and step == (1,) and limit == dims and shapes.of(value).dtype == ir.DataType.INT64
         return {-1: Count(1, dims[0], given[1])} if counts else None
-    if node.op_type in ("Add", "Mul"):
-        sides = [counted(v, shapes, far - 1) for v in given]
-        if node.op_type == "Mul":
-            return _times(given, sides, shapes)
-        first, second = sides
+    if node.op_type == "Mul":
+        return _times(given, [counted(v, shapes, far - 1) for v in given], shapes)
+    if node.op_type == "Add":
+        first, second = (counted(v, shapes, far - 1) for v in given)
         found = None if first is None or second is None or first.keys() & second.keys() else {**first, **second}
     elif node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Flatten"):
         found = _moved(counted(given[0], shapes, far - 1), shapes.of(given[0]).dims, dims)
