@@ -1,4 +1,6 @@
-"""Gathers of all positions: indices that count along their own axes take a tensor, or the first part of it, as it is.
+"""Gathers of all positions: indices that count along their own axes take a tensor as it is.
+
+Those of fewer would be a slice; but that they are fewer, and not more, only the gather says.
 
 Exporters write `mask[rows[:, None], columns[None, :]]` as a GatherND of two ranges side by side, or as a Gather of
 rows * width + columns from the flattened mask.
@@ -20,11 +22,10 @@ _FAR = 24
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A range from 0 along an axis: every step adds `stride`. `limit` is the scalar it goes up to, `size` as a size."""
+    """A range from 0 along an axis of a size: every step adds `stride`."""
 
     stride: _Dim
     size: _Dim
-    limit: ir.Value
 
 
 #: By axes counted from the end: an integer tensor whose elements are the sum of what these count.
@@ -33,17 +34,14 @@ Counts = dict[int, Count]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A tensor, to which `ones` adds axes of size 1. Of one axis of the result it may be the first few only: `cut` is
-    that axis and how many.
-    """
+    """A tensor, to which `ones` adds axes of size 1."""
 
     source: ir.Value
     ones: tuple[int, ...]
-    cut: tuple[int, ir.Value] | None
 
 
 def gathered(node: ir.Node, shapes: Shapes) -> Taken | None:
-    """What a GatherND, or a Gather along the first axis, takes if that is all or the first part of each axis."""
+    """What a GatherND, or a Gather along the first axis, takes if that is all of each axis."""
     data, ids = node.inputs[0], node.inputs[1]
     if node.op_type == "Gather" and data is not None and node.attributes.get_int("axis", 0) not in (
         0, -len(shapes.of(data).dims or ()),
@@ -58,9 +56,8 @@ def gathered(node: ir.Node, shapes: Shapes) -> Taken | None:
     ones = tuple(axis for axis in range(-len(out), 0) if axis not in along)
     if along != sorted(set(along)) or any(out[axis] != 1 for axis in ones):
         return None
-    sizes = zip(along, shapes.of(source).dims or (), counts, strict=True)
-    cuts = [(axis, count.limit) for axis, size, count in sizes if size != count.size]
-    return Taken(source, ones, cuts[0] if cuts else None) if len(cuts) < 2 else None
+    whole = shapes.of(source).dims == tuple(count.size for count in counts)
+    return Taken(source, ones) if whole else None
 
 
 def _of_columns(
@@ -100,7 +97,7 @@ def _of_rows(data: ir.Value, ids: ir.Value, shapes: Shapes) -> tuple[ir.Value, l
     if dims is None or len(dims) != len(axes) or shapes.product(dims) != flat[0]:
         return None
     for j, axis in enumerate(axes):
-        if counts[axis].stride != shapes.product(dims[j + 1 :]) or (j and counts[axis].size != dims[j]):
+        if counts[axis].stride != shapes.product(dims[j + 1 :]):
             return None
     return source, [axis - len(flat) + 1 for axis in axes], [counts[axis] for axis in axes]
 
@@ -115,7 +112,7 @@ def counted(value: ir.Value, shapes: Shapes, far: int = _FAR) -> Counts | None:
         start, step = (shapes.of(given[k]).elems for k in (0, 2))
         limit = shapes.of(given[1]).elems
         counts = start == (0,) and step == (1,) and limit == dims and shapes.of(value).dtype == ir.DataType.INT64
-        return {-1: Count(1, dims[0], given[1])} if counts else None
+        return {-1: Count(1, dims[0])} if counts else None
     if node.op_type == "Mul":
         return _times(given, [counted(v, shapes, far - 1) for v in given], shapes)
     if node.op_type == "Add":
@@ -138,7 +135,7 @@ def _times(given: Sequence[ir.Value], sides: Sequence[Counts | None], shapes: Sh
         facts = shapes.of(value)
         if count is not None and facts.elems is not None and len(facts.elems) == 1:
             by = facts.elems[0]
-            return {axis: Count(shapes.product([c.stride, by]), c.size, c.limit) for axis, c in count.items()}
+            return {axis: Count(shapes.product([c.stride, by]), c.size) for axis, c in count.items()}
     return None
 
 

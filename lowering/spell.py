@@ -20,7 +20,7 @@ from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import NAMES
 from ..egraph.terms.op import NodeReader
 from .model.einsum import product
-from .positions import Taken, gathered
+from .positions import gathered
 from .shapes.inference import Shapes, ValueFacts
 
 Spelling = tuple[Any, ...] | ir.Value
@@ -358,14 +358,14 @@ def _gather(r: Read) -> Spelling | None:
 
 
 def _taken(r: Read) -> Spelling | None:
-    """A gather of all positions, or of the first of them, as what it takes."""
+    """A gather of all positions as what it takes."""
     found = gathered(r.node, r.shapes)
     if found is None:
         return None
     spelled: Spelling = found.source
     for k, axis in enumerate(found.ones):
         spelled = ("Unsqueeze", spelled, axis + len(found.ones) - k - 1)
-    return _first(spelled, found)
+    return spelled
 
 
 def _taken_at_once(r: Read) -> Spelling | None:
@@ -376,14 +376,7 @@ def _taken_at_once(r: Read) -> Spelling | None:
     given = r.shapes.of(found.source).dims or ()
     sizes = iter(given)
     target = _target(given, tuple(1 if k - len(out) in found.ones else next(sizes) for k in range(len(out))))
-    return None if target is None else _first(("Reshape", found.source, ("Ints", target)), found)
-
-
-def _first(spelled: Spelling, found: Taken) -> Spelling:
-    if found.cut is None:
-        return spelled
-    axis, count = found.cut
-    return ("Slice", spelled, ("Ints", (0,)), ("Unsqueeze", count, -1), axis, 1)
+    return None if target is None else ("Reshape", found.source, ("Ints", target))
 
 
 def _picked(r: Read, axis: _Integer) -> Spelling | None:

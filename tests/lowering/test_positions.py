@@ -1,4 +1,4 @@
-"""Gathers of all positions take a tensor as it is, or the first part of it; others stay gathers."""
+"""Gathers of all positions take a tensor as it is; others stay gathers."""
 
 from __future__ import annotations
 
@@ -77,18 +77,9 @@ def test_all_positions(name: str) -> None:
     same(made, result, (3, 1, 5), (1, 1, 1), (1, 2, 4), (4, 2, 1))
 
 
-@pytest.mark.parametrize("form", [PAIRS, FLAT], ids=["side by side", "flattened"])
-def test_the_first_rows(form: str) -> None:
-    """As many as another input has."""
-    made = model(form, rows="z")
-    result = saturate_and_extract(made).model
-    assert isinstance(result, onnx.ModelProto)
-    assert not ops(result) & {"Gather", "GatherND", "Range", "Expand"}
-    assert "Slice" in ops(result)
-    same(made, result, (3, 2, 5), (3, 3, 5), (3, 1, 1), (1, 1, 4))
-
-
 OTHERS: dict[str, tuple[str, dict[str, str]]] = {
+    "as many rows as another input has": (PAIRS, {"rows": "z"}),
+    "as many rows, flattened": (FLAT, {"rows": "z"}),
     "from the second row": (PAIRS, {"first": "one"}),
     "every second row": (PAIRS, {"step": "two"}),
     "columns by rows": (PAIRS, {"pair": "b1, a1"}),
