@@ -27,24 +27,21 @@ from ..egraph.engine.lang import (
 )
 from ..egraph.terms import Op
 from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
-from ..egraph.terms.dtypes import FLOAT16
+from .numbers import ROUNDED, about, exactly
 
-#: Relative: half a unit of the last place in float16, two units in float32. A constant farther off is another function.
-_TOLERANCE = (5e-4, 2.5e-7)
-
-
-def _one(c: Tensor, x: Tensor, k: int, value: float) -> list[Guard]:
-    return [eq(scalar(c), real(value)), *thin(c, x, k)]
-
-
-def _about(c: Tensor, x: Tensor, k: int, v: Float, value: float, half: int) -> list[Guard]:
-    kind = [eq(dtype(x), FLOAT16)] if half else []
-    return [eq(scalar(c), v), near(v, value, value * _TOLERANCE[1 - half]), *kind, *thin(c, x, k)]
+#: How far the scale inside erf or tanh may be off besides, as one of six digits is: that changes 1 + erf or 1 + tanh
+#: by two units of the last place of 1 at most, as much as computing it does.
+_DIGITS = 6e-7
 
 
 def _halved(sample: dict[str, str]) -> dict[str, str]:
     """The sample in float16."""
     return {name: f"{text}:float16" for name, text in sample.items()}
+
+
+def _doubled(sample: dict[str, str]) -> dict[str, str]:
+    """The sample in float64, in which its constants are the same."""
+    return {name: f"{text}:float64" for name, text in sample.items()}
 
 
 def erf_plus(x: Tensor) -> Tensor:
@@ -73,30 +70,82 @@ def gate_halves(x: Tensor, c: Tensor, to: Int, tanh: int) -> Sides:
 def _others(sample: dict[str, str], *constants: str) -> list[dict[str, str]]:
     """Another constant c, the last one so in float16 as well, another one, and either with more axes than x."""
     found = [dict(sample, c=c) for c in (*constants, sample["c"] + ":1 1 1")]
-    return [*found, _halved(dict(sample, c=constants[-1])), *(dict(sample, o=o) for o in ("=2", "=1:1 1 1"))]
+    other = [dict(sample, o=o) for o in ("=2", "=1:1 1 1")]
+    return [*found, _doubled(sample), _halved(dict(sample, c=constants[-1])), *other]
 
 
-_OVER, _TIMES, _TANH = (dict(x="b h", c=c, o="=1") for c in (
-    "=1.4142135623730951", "=0.7071067811865476", "=0.7978845608028654",
-))  # fmt: skip
-
-
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_OVER, _halved(_OVER)],
-    refuse=_others(_OVER, "=1.4146", "=1.4144", "=1.5"),
-)  # fmt: skip
-def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
-    """1 + erf(x / sqrt(2)) = erf_plus(x)"""
-    return Sides(call("Erf", x / c) + o, erf_plus(x), when=[*_about(c, x, k, v, 2**0.5, half), *_one(o, x, k, 1.0)])
+_TIMES, _TANH = (dict(x="b h", c=c, o="=1") for c in ("=0.7071067811865476", "=0.7978845608028654"))
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TIMES, _halved(_TIMES)],
-    refuse=_others(_TIMES, "=0.7073", "=0.7072", "=0.75"),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
+    holds=[_TIMES, _halved(_TIMES), dict(_TIMES, c="=0.707107")],
+    refuse=_others(_TIMES, "=0.70711", "=0.7073", "=0.7072", "=0.75"),
 )  # fmt: skip
-def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+def erf_plus_scaled(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
-    return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5, half), *_one(o, x, k, 1.0)])
+    return Sides(
+        call("Erf", x * c) + o, erf_plus(x), when=[*about(c, x, k, v, 0.5**0.5, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    )
+
+
+# -------------------------------------------------------------------------------- sigmoid and tanh
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return tensor("Sigmoid", x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    return tensor("Tanh", x)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", o="=1"), dict(x="b s", o="=1:1")], refuse=[dict(x="b s", o="=2"), dict(x="b s", o="=1:1 1 1")],
+)  # fmt: skip
+def sigmoid_reciprocal(x: Tensor, o: Tensor, k: int) -> Sides:
+    """reciprocal(1 + exp(x)) = sigmoid(-x)"""
+    return Sides(tensor("Reciprocal", o + tensor("Exp", x)), sigmoid(-x), when=exactly(o, x, k, 1.0))
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", y="b s", o="=1"), dict(x="b s", y="", o="=1:1")],
+    refuse=[dict(x="b s", y="b s", o="=2"), dict(x="b s", y="b s", o="=1:1 1 1")],
+)  # fmt: skip
+def sigmoid_div(x: Tensor, y: Tensor, o: Tensor, k: int) -> Sides:
+    """y / (1 + exp(x)) = y * sigmoid(-x)"""
+    return Sides(y / (o + tensor("Exp", x)), y * sigmoid(-x), when=exactly(o, x, k, 1.0))
+
+
+_LIKE_TANH = dict(x="b s", c="=2", o="=-1")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[_LIKE_TANH, dict(x="b s", c="=-2:1", o="=1:1")],
+    refuse=[dict(_LIKE_TANH, c="=3", o="=-1.5"), dict(_LIKE_TANH, o="=1"), dict(_LIKE_TANH, c="=2:1 1 1"),
+            dict(_LIKE_TANH, o="=-1:1 1 1")],
+)  # fmt: skip
+def tanh_sigmoid(x: Tensor, c: Tensor, o: Tensor, v: Float, to: Int, k: int) -> Sides:
+    """sigmoid(x) * 2 - 1 = tanh(x * 0.5), and with the other sign of both"""
+    when = [eq(scalar(c), v), eq(v * v, real(4.0)), eq(scalar(o), v * -0.5), eq(dtype(c), to)]
+    lhs = sigmoid(x) * c + o
+    return Sides(lhs, tanh(x * call("FConst", v * 0.25, to)), when=[*when, *thin(c, x, k), *thin(o, x, k)])
+
+
+_LIKE_SIGMOID = dict(x="b s", c="=0.5")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[_LIKE_SIGMOID, dict(x="b s", c="=0.5:1")], refuse=[dict(x="b s", c="=0.4"), dict(x="b s", c="=0.5:1 1 1")],
+)  # fmt: skip
+def sigmoid_tanh(x: Tensor, c: Tensor, to: Int, k: int) -> Sides:
+    """tanh(x) * 0.5 + 0.5 = sigmoid(x * 2)"""
+    when = [*exactly(c, x, k, 0.5), eq(dtype(c), to)]
+    return Sides(tanh(x) * c + c, sigmoid(x * call("FConst", real(2.0), to)), when=when)
 
 
 # ------------------------------------------------------------------------------------------------------- tanh and 1
@@ -105,71 +154,97 @@ def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -
 _CUBE, _ROOT = 0.044715, 0.7978845608028654  # sqrt(2 / pi)
 
 
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b h", c="=3"), dict(x="b h", c="=3:1")],
-    refuse=[dict(x="b h", c="=2"), dict(x="b h", c="=3:1 1 1")],
-)  # fmt: skip
-def cube_pow(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x ** 3 = x * x * x"""
-    return Sides(call("Pow", x, c), x * x * x, when=_one(c, x, k, 3.0))
-
-
 _CUBIC = dict(x="b h", d="=0.044715")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), half=(0, 1)),
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
     holds=[_CUBIC, _halved(_CUBIC)],
     refuse=[dict(_CUBIC, d="=0.04472"), dict(_CUBIC, d="=0.04"), _halved(dict(_CUBIC, d="=0.04")),
-            dict(_CUBIC, d="=0.044725"), dict(_CUBIC, d="=0.044715:1 1 1")],
+            dict(_CUBIC, d="=0.044725"), dict(_CUBIC, d="=0.044715:1 1 1"), _doubled(_CUBIC)],
 )  # fmt: skip
-def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, half: int) -> Sides:
+def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """x + 0.044715 * (x*x*x) = x + 0.044715*x*x*x = cubic(x)"""
     cube = d * x * x * x if inner else d * (x * x * x)
-    return Sides(x + cube, cubic(x), when=_about(d, x, k, v, _CUBE, half))
+    return Sides(x + cube, cubic(x), when=about(d, x, k, v, _CUBE, kind))
 
 
-_FACTORED = dict(x="b h", c="", d="=0.044715", o="=1")
+_FACTORED = dict(x="b h", d="=0.044715", o="=1")
+
+
+def _squared(x: Tensor, d: Tensor, o: Tensor, inner: int) -> Tensor:
+    """o + d * x**2"""
+    return o + (d * x * x if inner else d * (x * x))
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_FACTORED, _halved(_FACTORED)],
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    holds=[_FACTORED, _halved(_FACTORED)],
     refuse=[dict(_FACTORED, d="=0.04472"), dict(_FACTORED, d="=0.04"), _halved(dict(_FACTORED, d="=0.04")),
             dict(_FACTORED, d="=0.044725"), dict(_FACTORED, o="=2"),
-            dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1")],
+            dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1"), _doubled(_FACTORED)],
 )  # fmt: skip
-def cubic_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
+    """x * (1 + 0.044715*x*x) = cubic(x)"""
+    when = [*about(d, x, k, v, _CUBE, kind), *exactly(o, x, k, 1.0)]
+    return Sides(x * _squared(x, d, o, inner), cubic(x), when=when)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    holds=[dict(_FACTORED, c=""), _halved(dict(_FACTORED, c=""))],
+    refuse=[dict(_FACTORED, c="", d="=0.04472"), dict(_FACTORED, c="", d="=0.04"),
+            _halved(dict(_FACTORED, c="", d="=0.04")),
+            dict(_FACTORED, c="", d="=0.044725"), dict(_FACTORED, c="", o="=2"),
+            dict(_FACTORED, c="", d="=0.044715:1 1 1"), dict(_FACTORED, c="", o="=1:1 1 1"),
+            _doubled(dict(_FACTORED, c=""))],
+)  # fmt: skip
+def cubic_factored_scaled(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """(x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
-    when = [*_about(d, x, k, v, _CUBE, half), *_one(o, x, k, 1.0)]
-    return Sides((x * c) * (o + d * x * x), cubic(x) * c, when=when)
+    when = [*about(d, x, k, v, _CUBE, kind), *exactly(o, x, k, 1.0)]
+    return Sides((x * c) * _squared(x, d, o, inner), cubic(x) * c, when=when)
 
 
 _SPREAD = dict(x="b h", c="=0.8", d="=0.035772")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SPREAD, _halved(_SPREAD)],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED), holds=[_SPREAD, _halved(_SPREAD)],
     refuse=[dict(_SPREAD, d="=0.0358"), dict(_SPREAD, c="=0.81"), _halved(dict(_SPREAD, d="=0.04")),
-            dict(_SPREAD, c="=0.8:1 1 1"), dict(_SPREAD, d="=0.035772:1 1 1")],
+            dict(_SPREAD, c="=0.8:1 1 1"), dict(_SPREAD, d="=0.035772:1 1 1"), _doubled(_SPREAD)],
 )  # fmt: skip
-def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
+def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, kind: int) -> Sides:
     """c*x + d*(x*x*x) = c * cubic(x)   for d = 0.044715 c"""
     ratio = w / v
-    alike = near(ratio, _CUBE, _CUBE * 2 * _TOLERANCE[1 - half])
-    when = [eq(scalar(c), v), eq(scalar(d), w), alike, *thin(c, x, k), *thin(d, x, k)]
-    when += [eq(dtype(x), FLOAT16)] if half else []
+    alike = near(ratio, _CUBE, _CUBE * 2 * ROUNDED[kind])
+    when = [eq(scalar(c), v), eq(scalar(d), w), alike, eq(dtype(x), kind), *thin(c, x, k), *thin(d, x, k)]
     return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TANH, _halved(_TANH)],
-    refuse=_others(_TANH, "=0.7981", "=0.798", "=0.7"),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
+    holds=[_TANH, _halved(_TANH)],
+    refuse=_others(_TANH, "=0.79788", "=0.7981", "=0.798", "=0.7"),
 )  # fmt: skip
-def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT, half), *_one(o, x, k, 1.0)]
+    when = [*about(c, x, k, v, _ROOT, kind, _DIGITS), *exactly(o, x, k, 1.0)]
     return Sides(call("Tanh", c * cubic(x)) + o, tanh_plus(x), when=when)
+
+
+_DISTRIBUTED = dict(x="b h", c="=0.5", d="=0.7")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(f=(0, 1), k=(0, 1)),
+    holds=[_DISTRIBUTED, dict(x="b h", c="=-0.5:1", d="=-0.7:1")],
+    refuse=[dict(_DISTRIBUTED, d="=-0.7"), dict(_DISTRIBUTED, c="=0.5:1 1 1"), dict(_DISTRIBUTED, d="=0.7:1 1 1")],
+)  # fmt: skip
+def gate_distributed(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, to: Int, f: int, k: int) -> Sides:
+    """a + a*f = a * (f + 1)   for a = x*c and f = erf(x*d) or tanh(cubic(x)*d), of one sign: inf - inf is in neither"""
+    gate = tensor("Tanh", cubic(x) * d) if f else tensor("Erf", x * d)
+    when = [eq(scalar(c), v), eq(scalar(d), w), lt(real(0.0), v * w), eq(dtype(c), to), *thin(c, x, k), *thin(d, x, k)]
+    return Sides(x * c + x * c * gate, x * c * (gate + call("FConst", real(1.0), to)), when=when)
 
 
 # -------------------------------------------------------------------------------------------------------------- fused
@@ -195,30 +270,20 @@ def gelu(x: Tensor, c: Tensor, tanh: int, order: int, k: int) -> Sides:
     """x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
     product = (x * c * gate, x * gate * c, x * (c * gate))[order]
-    return Sides(product, fused, when=[*_one(c, x, k, 0.5), *legal])
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), k=(0, 1)),
-    holds=[dict(x="b h", c="=2"), dict(x="", c="=2")], refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")],
-)  # fmt: skip
-def gelu_halved(x: Tensor, c: Tensor, tanh: int, k: int) -> Sides:
-    """(x * erf_plus(x)) / 2 = Gelu(x); with tanh_plus(x): FastGelu(x)"""
-    gate, fused, legal = _gate(x, tanh)
-    return Sides((x * gate) / c, fused, when=[*_one(c, x, k, 2.0), *legal])
+    return Sides(product, fused, when=[*exactly(c, x, k, 0.5), *legal])
 
 
 _SIGMOID = dict(x="b h", c="=1.5957691216057308")
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SIGMOID, _halved(_SIGMOID)],
+    stage="fuse", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED), holds=[_SIGMOID, _halved(_SIGMOID)],
     refuse=[dict(_SIGMOID, c="=1.596"), dict(_SIGMOID, c="=1.702"), _halved(dict(_SIGMOID, c="=1.5")),
-            dict(_SIGMOID, c="=1.5957691216057308:1 1 1"), dict(_SIGMOID, x="")],
+            dict(_SIGMOID, c="=1.5957691216057308:1 1 1"), dict(_SIGMOID, x=""), _doubled(_SIGMOID)],
 )  # fmt: skip
-def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
+def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, kind: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
-    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs(FAST_GELU, x)]
+    when = [*about(c, x, k, v, 2 * _ROOT, kind, _DIGITS), *_runs(FAST_GELU, x)]
     return Sides(x * tensor("Sigmoid", c * cubic(x)), apply(FAST_GELU, x), when=when)
 
 
