@@ -44,20 +44,19 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     `dims` maps a dimension's name in the model to a size, or to a list of sizes of equal length with the others.
     Raises ModelError for a name no input of the model has.
     """
-    axes = [v.shape[a] for v, a in shapes.sources.values() if v.shape is not None]
-    declared = {d.value for d in axes if isinstance(d, ir.SymbolicDim) and d.value is not None}
+    declared = sorted(filter(None, shapes.named))
     for name in dims or {}:
         if name not in declared:
-            raise ModelError(f"no input of the model has a dimension named {name!r}; there are {sorted(declared)}")
+            raise ModelError(f"no input of the model has a dimension named {name!r}; there are {declared}")
     chosen = {k: list(v) if isinstance(v, Sequence) else [v] for k, v in (dims or {}).items()}
+    wished = {size: chosen[name] for name, sizes in shapes.named.items() if name in chosen for size in sizes}
     points = max([2, *(len(v) for v in chosen.values())])
     batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
     result = []
     for k in range(points):
         sizes: dict[str, int] = {}
         for symbol, (value, axis) in shapes.sources.items():
-            given = chosen.get(str(value.shape[axis]) if value.shape is not None else symbol)
-            if given:
+            if given := wished.get(symbol):
                 sizes[symbol] = given[min(k, len(given) - 1)]
             elif axis == 0 or (value.shape is not None and str(value.shape[axis]) in batches):
                 sizes[symbol] = 1

@@ -22,7 +22,7 @@ from ..egraph.extraction.extract import Extraction, extract
 from ..egraph.targets import CostModel, Target
 from ..egraph.terms import CLASSES, OPAQUE, SILENT, Op
 from .explain import Explainer
-from .model.domains import DEFAULT
+from .model.domains import DEFAULT, as_read
 from .model.names import Names
 from .price import RAISE, Pricer, references
 from .reader import Reading, read
@@ -163,7 +163,7 @@ class Choice:
         if self.raised:
             imports[DEFAULT] = self.raised
         for node in self.explainer.reading.graph:
-            if node.domain and imports.get(node.domain, 0) < 1:  # none, or none that there is
+            if node.domain and as_read(imports.get(node.domain, 0)) < 1:  # none, or none that there is
                 imports[node.domain] = 1
         return written
 

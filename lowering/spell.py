@@ -163,7 +163,7 @@ def _reduce(since: int) -> Callable[[Read], Spelling | None]:
         if not axes:
             return None
         ends = _lasts(axes, _rank(r))
-        return None if ends is None else (r.node.op_type, r.x(), ends, r.int("keepdims", 1))
+        return None if ends is None else (r.node.op_type, r.x(), ends, int(r.int("keepdims", 1) == 1))
 
     return spell
 
@@ -182,7 +182,7 @@ def _reshape(r: Read) -> Spelling | None:
     target = r.ints(1)
     if (known := _to_known_dims(r)) is not None:
         return known
-    if r.int("allowzero", 0) and not all(e == -1 or r.shapes.positive(e) for e in r.facts(1).elems or (0,)):
+    if r.int("allowzero", 0) == 1 and not all(e == -1 or r.shapes.positive(e) for e in r.facts(1).elems or (0,)):
         return None
     return ("Reshape", r.x(), r.x(1) if target is None else ("Ints", target))
 

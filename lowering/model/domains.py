@@ -18,6 +18,11 @@ def plain(domain: str) -> str:
     return DEFAULT if domain == "ai.onnx" else domain
 
 
+def as_read(version: int) -> int:
+    """The version of an operator set that onnxruntime takes a file to name: it keeps the last 32 bits."""
+    return (version + 2**31) % 2**32 - 2**31
+
+
 def imported(versions: Mapping[str, int] | Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """The version of each domain, by its one name. Of several of one domain onnxruntime takes the last."""
     pairs = versions.items() if isinstance(versions, Mapping) else [(o.domain, o.version) for o in versions]

@@ -58,13 +58,15 @@ class Shapes:
     """The facts of one model.
 
     ``sources`` maps a symbol to the main graph's input and axis that carry exactly it; ``readable`` maps
-    every symbol that stands for a declared name to that name, with ``@input`` where it is one input's own.
+    every symbol that stands for a declared name to that name, with ``@input`` where it is one input's own; ``named``
+    maps a name that inputs declare to the sizes it stands for there.
     """
 
     def __init__(
         self,
         facts: Mapping[ir.Value, ValueFacts],
         sources: Mapping[str, tuple[ir.Value, int]],
+        named: Mapping[str, AbstractSet[Dim]],
         whole: AbstractSet[str],
         readable: Mapping[str, str],
         dims: Dims,
@@ -73,6 +75,7 @@ class Shapes:
         self._dims = dims
         self._whole = whole
         self.sources = dict(sources)
+        self.named = named
         self.readable = dict(readable)
 
     def of(self, value: ir.Value) -> ValueFacts:
@@ -362,13 +365,16 @@ class Inference:
             for value in (*graph.inputs, *graph.initializers.values(), *graph.outputs):
                 facts.setdefault(value, UNKNOWN)
         sources: dict[str, tuple[ir.Value, int]] = {}
+        named: dict[str, set[Dim]] = {}
         whole: set[str] = set()
         for value in self._model.graph.inputs:
             for axis, size in enumerate(facts[value].dims or ()):
+                if value.shape is not None and isinstance(declared := value.shape[axis], ir.SymbolicDim):
+                    named.setdefault(declared.value or "", set()).add(size)
                 if self._dims.is_symbol(size):
                     sources.setdefault(str(size), (value, axis))
                     whole.update([str(size)] if facts[value].dtype in DISCRETE else [])
-        return Shapes(facts, sources, whole, self._readable, self._dims)
+        return Shapes(facts, sources, named, whole, self._readable, self._dims)
 
 
 GRAPH_TYPES = frozenset({ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS})

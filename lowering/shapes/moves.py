@@ -80,7 +80,7 @@ def reshape(node: Operation) -> Outputs:
         return [Known(data.dtype, node.of_length(1))]
     source = data.dims
     count = 1 if source is None else dims.mul(*source)
-    copies = not node.attribute("allowzero", 0)
+    copies = node.attribute("allowzero", 0) != 1
     sizes: list[Dim] = []
     blanks: list[int] = []
     for axis, extent in enumerate(target):

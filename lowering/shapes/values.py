@@ -347,13 +347,13 @@ def reduction(node: Operation) -> Outputs:
         return [Known(data.dtype)]
     rank = len(data.dims)
     axes = node.axes("axes", 1, rank)
+    keep = node.attribute("keepdims", 1) == 1  # no other number is true, to onnxruntime
     if axes is None and (node.has("axes") or node.get(1) is not None):
-        return [Known(data.dtype, node.unknown(rank) if node.attribute("keepdims", 1) else None)]
+        return [Known(data.dtype, node.unknown(rank) if keep else None)]
     if not axes:
-        if node.attribute("noop_with_empty_axes", 0):
+        if node.attribute("noop_with_empty_axes", 0) == 1:
             return [Known(data.dtype, data.dims)]
         axes = tuple(range(rank))
-    keep = node.attribute("keepdims", 1)
     sizes = tuple(1 if i in axes else size for i, size in enumerate(data.dims) if keep or i not in axes)
     dims = node.dims
     combine: dict[str, Callable[..., Dim]] = {

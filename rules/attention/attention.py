@@ -239,10 +239,10 @@ def mask_where_biased(
     w: Tensor, q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, n: Tensor, j: int
 ) -> Sides:  # fmt: skip
     """where(w, scores + mask, lowest) = scores + where(w, mask, lowest)"""
-    mask = _selected(w, mask, n, j)
+    both = _selected(w, mask, n, j)
     when = [lowest(n), *_masked(w, n), le(rank(mask), 4)]
-    lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, mask, scale, cap)
-    return Sides(lhs, rhs, when=when, states=_sized(mask))
+    lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, both, scale, cap)
+    return Sides(lhs, rhs, when=when, states=_sized(both))
 
 
 _BIG = dict(_LOW, n="=-1e9")

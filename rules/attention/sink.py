@@ -43,9 +43,9 @@ def _sink(
     n: Int | None,
 ) -> Sides:  # fmt: skip
     """With n, each head of k and v serves n heads of q. Since e has q's sizes, so have the scores it is joined to."""
-    mask = mask if masked else absent()
+    given = mask if masked else absent()
     used_k, used_v = (k, v) if n is None else (repeat(k, n), repeat(v, n))
-    weights = tensor("Slice", soft(concat([biased(q, used_k, mask, scale, cap), e]), g), ints(0), ints(-1), -1, 1)
+    weights = tensor("Slice", soft(concat([biased(q, used_k, given, scale, cap), e]), g), ints(0), ints(-1), -1, 1)
     one, scores = ints(1), [shape(q, -4, -1), shape(k, -2, -1)]
     full = tensor("Expand", mask, concat(scores)) if masked else _zeros(*scores, to=to)
     keys, values = (concat([x, _zeros(shape(x, -4, -2), one, shape(x, -1, 0), to=to)], -2) for x in (k, v))

@@ -65,7 +65,7 @@ _BNSH: dict[str, Any] = dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", pairs=0
             dict(_BNSH, cos="b 1 1 h"), dict(_BNSH, x="b n 1 2h"), dict(_BNSH, sin="b 1 1 h"),
             dict(_BNSH, x="n s 2h"), dict(_BNSH, cos="1 s h"), dict(_BNSH, sin="1 s h"), dict(_BNSH, x="1 n s 2h")],
 )  # fmt: skip
-def rope_rows_bnsh(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
+def rope_rows_heads_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
     """rope(x, cos, sin) = rope of [B,N,S,H] with rows [B,S,h], where cos and sin are [B,1,S,h]"""
     shapes = [eq(rank(t), 4) for t in (x, cos, sin)] + [eq(dim(cos, -3), num(1)), eq(dim(sin, -3), num(1))]
     seq = [eq(dim(cos, -2), dim(x, -2)), eq(dim(sin, -2), dim(x, -2)), eq(dim(cos, -4), dim(sin, -4))]
@@ -85,7 +85,7 @@ _BSNH: dict[str, Any] = dict(x="b s n 2h", cos="b s 1 h", sin="b s 1 h", pairs=0
             dict(_BSNH, sin="b s n h"), dict(_BSNH, cos="b 1 1 h"), dict(_BSNH, sin="b 1 1 h"),
             dict(_BSNH, x="1 s n 2h")],
 )  # fmt: skip
-def rope_rows_bsnh(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
+def rope_rows_positions_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
     """rope(x, cos, sin) = rope of [B,S,N,H] with rows [B,S,h], where cos and sin are [B,S,1,h]"""
     shapes = [eq(rank(t), 4) for t in (x, cos, sin)] + [eq(dim(cos, -2), num(1)), eq(dim(sin, -2), num(1))]
     seq = [eq(dim(cos, -3), dim(x, -3)), eq(dim(sin, -3), dim(x, -3)), eq(dim(cos, -4), dim(sin, -4))]

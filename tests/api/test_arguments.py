@@ -80,3 +80,17 @@ def test_a_size_of_a_dimension_without_a_name() -> None:
     }""")
     with pytest.raises(EGraphError, match=r"named 'None'; there are \['b'\]"):
         saturate_and_extract(model, dims={"None": 4})
+
+
+@pytest.mark.parametrize("shape", ["?, ?", "n, n", "2, 3"])
+def test_a_name_that_stands_for_another_size_may_be_given(shape: str) -> None:
+    """The product says that k is the second size of x, which has no name, another one, or a number."""
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[{shape}] x, float[k, 4] w) => (float[a, b] y) {{ y = MatMul(x, w) }}""")
+    small, large = (saturate_and_extract(model, dims={"k": k}).report for k in (8, 800))
+    if "3" in shape:
+        assert small.cost_before == large.cost_before
+    else:
+        assert small.cost_before < large.cost_before
+    with pytest.raises(EGraphError, match="no input of the model has a dimension named 'z'"):
+        saturate_and_extract(model, dims={"z": 8})

@@ -94,20 +94,27 @@ def _moving(raw: str, moved: str, kind: int, tag: str, opset: int) -> list[onnx.
     """Nodes that move every number of a value by two units in the last place, or less: by sin(10,000 x + the run), as
     onnxruntime has no random operators in the newest opsets.
     """
-    wide = T.DOUBLE if kind == T.DOUBLE else T.FLOAT
-    constants = {"steep": 1e4, "spread": 2 * UNIT[kind], "one": 1.0, "low": -1e6, "high": 1e6}
-    name = {k: f"{k} {tag}" for k in (*constants, "wide", "finite", "run", "large", "angle", "sine", "small", "factor")}
+    last = T.DOUBLE if kind == T.DOUBLE else T.FLOAT
+    wide = last if opset >= 12 else T.FLOAT  # the older Clip knows no other type
+    constants = {"steep": 1e4, "low": -1e6, "high": 1e6, "spread": 2 * UNIT[kind], "one": 1.0}
+    name = {
+        k: f"{k} {tag}"
+        for k in (*constants, "wide", "finite", "run", "large", "angle", "sine", "last", "small", "factor")
+    }
     nodes = [h.make_node("Cast", [raw], [name["wide"]], to=wide), h.make_node("Cast", [RUN], [name["run"]], to=wide)]
-    arrays = {k: nh.from_array(np.asarray(v, h.tensor_dtype_to_np_dtype(wide))) for k, v in constants.items()}
+    kinds = {k: last if k in ("spread", "one") else wide for k in constants}
+    arrays = {k: nh.from_array(np.asarray(v, h.tensor_dtype_to_np_dtype(kinds[k]))) for k, v in constants.items()}
     nodes += [h.make_node("Constant", [], [name[k]], value=a) for k, a in arrays.items()]
-    if opset < 12:  # Clip with attributes, or of float32 only
-        nodes += [h.make_node("Max", [name["wide"], name["low"]], [name["large"] + " too"]),
-                  h.make_node("Min", [name["large"] + " too", name["high"]], [name["finite"]])]  # fmt: skip
+    if opset < 11:
+        nodes.append(h.make_node("Clip", [name["wide"]], [name["finite"]], min=constants["low"], max=constants["high"]))
     else:
-        nodes.append(h.make_node("Clip", [name["wide"], name["low"], name["high"]], [name["finite"]]))
-    steps = (("Mul", "finite steep", "large"), ("Add", "large run", "angle"), ("Sin", "angle", "sine"),
-             ("Mul", "sine spread", "small"), ("Add", "small one", "factor"))  # fmt: skip
-    nodes += [h.make_node(op, [name[i] for i in ins.split()], [name[out]]) for op, ins, out in steps]
+        nodes.append(h.make_node("Clip", [name[k] for k in ("wide", "low", "high")], [name["finite"]]))
+    for op, operands, out in (
+        ("Mul", "finite steep", "large"), ("Add", "large run", "angle"), ("Sin", "angle", "sine"),
+        ("Cast", "sine", "last"), ("Mul", "last spread", "small"), ("Add", "small one", "factor"),
+    ):  # fmt: skip
+        more = {"to": last} if op == "Cast" else {}
+        nodes.append(h.make_node(op, [name[each] for each in operands.split()], [name[out]], **more))
     factor = name["factor"]
     if kind == T.FLOAT16:
         nodes.append(h.make_node("Cast", [factor], [f"narrow {tag}"], to=kind))

@@ -174,7 +174,7 @@ def test_what_a_function_imports_says_nothing_of_the_model() -> None:
     np.testing.assert_array_equal(run(result.model, FEEDS), run(made, FEEDS))
 
 
-@pytest.mark.parametrize("version", [0, -(2**63), 1])
+@pytest.mark.parametrize("version", [0, -(2**63), 1, 2**31, 2**63 - 1, 2**32 + 1])
 def test_an_import_that_no_node_needed_is_mended_where_one_does(version: int) -> None:
     given = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 4] x) => (float[n, 4] y) <float root = {1.41421354}, float one = {1}, float half = {0.5}> {

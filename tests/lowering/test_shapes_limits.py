@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from cases import FLOAT, INT64, Case, const, is_fresh, node, tensor
 from onnx import TensorProto, helper
+
+from onnx_egraph import NodeCount, saturate_and_extract
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8, np.uint8])
@@ -67,3 +70,19 @@ def test_sizes_multiplied_by_much_are_unknown() -> None:
     assert case["n4"].elems == ("n*n*n*n",)
     for name in ("narrow", "n8", "back"):
         assert is_fresh(case.elems(name)[0]), name
+
+
+@pytest.mark.parametrize("flag", [-1, 2, 0, 1])
+def test_a_flag_is_set_by_one_alone(flag: int) -> None:
+    """Any other number is no, to onnxruntime and to ONNX's shape inference."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 3] x) => (float[m] y) {{
+        r = ReduceMax <axes = [-2], keepdims = {flag}> (x)
+        a = Neg (r)
+        n = Neg (a)
+        y = ReduceMean <axes = [0], keepdims = 0> (n)
+    }}""")
+    case = Case([*model.graph.node], [*model.graph.input], ["y"], opset=17)
+    assert case.dims("r") == ((1, 3) if flag == 1 else (3,))
+    result = saturate_and_extract(model, cost=NodeCount(), verify=True)
+    assert result.report.verified, result.report.verification
