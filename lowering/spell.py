@@ -137,6 +137,12 @@ def _cast(r: Read) -> Spelling | None:
     return ("Cast", r.x(), to)
 
 
+def _cast_like(r: Read) -> Spelling | None:
+    """To a type that is known; floats of 8 bits, which have a saturation of their own, are no types of terms."""
+    to = r.facts(1).dtype
+    return None if to is None or to.value not in NAMES or r.facts(0).dtype is None else ("Cast", r.x(), to.value)
+
+
 def _same(r: Read) -> Spelling:
     return r.x()
 
@@ -385,7 +391,8 @@ def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
 
 def _table() -> Mapping[tuple[str, str], Entry]:
     own = {
-        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "Max": Entry(_max), "Einsum": Entry(_einsum, both=True),
+        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like), "Max": Entry(_max),
+        "Einsum": Entry(_einsum, both=True),
         "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
         "Transpose": Entry(_transpose), "Reshape": Entry(_reshape), "Flatten": Entry(_to_known_dims, both=True),
