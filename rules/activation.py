@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..egraph.engine.lang import (
     Float,
     Guard,
@@ -28,20 +30,21 @@ from ..egraph.engine.lang import (
 from ..egraph.terms import Op
 from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
 from .numbers import ROUNDED, about, exactly
+from .scales import scaled
 
 #: How far the scale inside erf or tanh may be off besides, as one of six digits is: that changes 1 + erf or 1 + tanh
 #: by two units of the last place of 1 at most, as much as computing it does.
 _DIGITS = 6e-7
 
 
-def _halved(sample: dict[str, str]) -> dict[str, str]:
+def _halved(sample: dict[str, Any]) -> dict[str, Any]:
     """The sample in float16."""
-    return {name: f"{text}:float16" for name, text in sample.items()}
+    return {name: f"{text}:float16" if isinstance(text, str) else text for name, text in sample.items()}
 
 
-def _doubled(sample: dict[str, str]) -> dict[str, str]:
+def _doubled(sample: dict[str, Any]) -> dict[str, Any]:
     """The sample in float64, in which its constants are the same."""
-    return {name: f"{text}:float64" for name, text in sample.items()}
+    return {name: f"{text}:float64" if isinstance(text, str) else text for name, text in sample.items()}
 
 
 def erf_plus(x: Tensor) -> Tensor:
@@ -67,26 +70,20 @@ def gate_halves(x: Tensor, c: Tensor, to: Int, tanh: int) -> Sides:
     return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), to)])
 
 
-def _others(sample: dict[str, str], *constants: str) -> list[dict[str, str]]:
-    """Another constant c, the last one so in float16 as well, another one, and either with more axes than x."""
-    found = [dict(sample, c=c) for c in (*constants, sample["c"] + ":1 1 1")]
-    other = [dict(sample, o=o) for o in ("=2", "=1:1 1 1")]
-    return [*found, _doubled(sample), _halved(dict(sample, c=constants[-1])), *other]
-
-
-_TIMES, _TANH = (dict(x="b h", c=c, o="=1") for c in ("=0.7071067811865476", "=0.7978845608028654"))
+_OTHER_ONES = ("=2", "=1:1 1 1")
+_INSIDE_ERF: dict[str, Any] = dict(x="b h", v=0.5**0.5, o="=1")
 
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
-    holds=[_TIMES, _halved(_TIMES), dict(_TIMES, c="=0.707107")],
-    refuse=_others(_TIMES, "=0.70711", "=0.7073", "=0.7072", "=0.75"),
+    holds=[_INSIDE_ERF, _halved(_INSIDE_ERF), dict(_INSIDE_ERF, v=0.707107)],
+    refuse=[*(dict(_INSIDE_ERF, v=v) for v in (0.70711, 0.7073, 0.75)), _halved(dict(_INSIDE_ERF, v=0.75)),
+            _doubled(_INSIDE_ERF), *(dict(_INSIDE_ERF, o=o) for o in _OTHER_ONES)],
 )  # fmt: skip
-def erf_plus_scaled(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
+def erf_plus_scaled(x: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
-    return Sides(
-        call("Erf", x * c) + o, erf_plus(x), when=[*about(c, x, k, v, 0.5**0.5, kind, _DIGITS), *exactly(o, x, k, 1.0)]
-    )
+    when = [*about(v, x, 0.5**0.5, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    return Sides(tensor("Erf", scaled(x, v)) + o, erf_plus(x), when=when)
 
 
 # -------------------------------------------------------------------------------- sigmoid and tanh
@@ -119,20 +116,18 @@ def sigmoid_div(x: Tensor, y: Tensor, o: Tensor, k: int) -> Sides:
     return Sides(y / (o + tensor("Exp", x)), y * sigmoid(-x), when=exactly(o, x, k, 1.0))
 
 
-_LIKE_TANH = dict(x="b s", c="=2", o="=-1")
+_LIKE_TANH: dict[str, Any] = dict(x="b s", v=2.0, o="=-1")
 
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[_LIKE_TANH, dict(x="b s", c="=-2:1", o="=1:1")],
-    refuse=[dict(_LIKE_TANH, c="=3", o="=-1.5"), dict(_LIKE_TANH, o="=1"), dict(_LIKE_TANH, c="=2:1 1 1"),
-            dict(_LIKE_TANH, o="=-1:1 1 1")],
+    holds=[_LIKE_TANH, dict(x="b s", v=-2.0, o="=1:1")],
+    refuse=[dict(_LIKE_TANH, v=3.0, o="=-1.5"), dict(_LIKE_TANH, o="=1"), dict(_LIKE_TANH, o="=-1:1 1 1")],
 )  # fmt: skip
-def tanh_sigmoid(x: Tensor, c: Tensor, o: Tensor, v: Float, to: Int, k: int) -> Sides:
+def tanh_sigmoid(x: Tensor, o: Tensor, v: Float, k: int) -> Sides:
     """sigmoid(x) * 2 - 1 = tanh(x * 0.5), and with the other sign of both"""
-    when = [eq(scalar(c), v), eq(v * v, real(4.0)), eq(scalar(o), v * -0.5), eq(dtype(c), to)]
-    lhs = sigmoid(x) * c + o
-    return Sides(lhs, tanh(x * call("FConst", v * 0.25, to)), when=[*when, *thin(c, x, k), *thin(o, x, k)])
+    when = [eq(v * v, real(4.0)), eq(scalar(o), v * -0.5), *thin(o, x, k)]
+    return Sides(scaled(sigmoid(x), v) + o, tanh(scaled(x, v * 0.25)), when=when)
 
 
 _LIKE_SIGMOID = dict(x="b s", c="=0.5")
@@ -142,10 +137,9 @@ _LIKE_SIGMOID = dict(x="b s", c="=0.5")
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
     holds=[_LIKE_SIGMOID, dict(x="b s", c="=0.5:1")], refuse=[dict(x="b s", c="=0.4"), dict(x="b s", c="=0.5:1 1 1")],
 )  # fmt: skip
-def sigmoid_tanh(x: Tensor, c: Tensor, to: Int, k: int) -> Sides:
+def sigmoid_tanh(x: Tensor, c: Tensor, k: int) -> Sides:
     """tanh(x) * 0.5 + 0.5 = sigmoid(x * 2)"""
-    when = [*exactly(c, x, k, 0.5), eq(dtype(c), to)]
-    return Sides(tanh(x) * c + c, sigmoid(x * call("FConst", real(2.0), to)), when=when)
+    return Sides(scaled(tanh(x), 0.5) + c, sigmoid(scaled(x, 2.0)), when=exactly(c, x, k, 0.5))
 
 
 # ------------------------------------------------------------------------------------------------------- tanh and 1
@@ -157,6 +151,10 @@ _CUBE, _ROOT = 0.044715, 0.7978845608028654  # sqrt(2 / pi)
 _CUBIC = dict(x="b h", d="=0.044715")
 
 
+def _constant(d: Tensor, x: Tensor, k: int, v: Float, kind: int) -> list[Guard]:
+    return [eq(scalar(d), v), *about(v, x, _CUBE, kind), *thin(d, x, k)]
+
+
 @rule(
     stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
     holds=[_CUBIC, _halved(_CUBIC)],
@@ -166,7 +164,7 @@ _CUBIC = dict(x="b h", d="=0.044715")
 def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """x + 0.044715 * (x*x*x) = x + 0.044715*x*x*x = cubic(x)"""
     cube = d * x * x * x if inner else d * (x * x * x)
-    return Sides(x + cube, cubic(x), when=about(d, x, k, v, _CUBE, kind))
+    return Sides(x + cube, cubic(x), when=_constant(d, x, k, v, kind))
 
 
 _FACTORED = dict(x="b h", d="=0.044715", o="=1")
@@ -186,7 +184,7 @@ def _squared(x: Tensor, d: Tensor, o: Tensor, inner: int) -> Tensor:
 )  # fmt: skip
 def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """x * (1 + 0.044715*x*x) = cubic(x)"""
-    when = [*about(d, x, k, v, _CUBE, kind), *exactly(o, x, k, 1.0)]
+    when = [*_constant(d, x, k, v, kind), *exactly(o, x, k, 1.0)]
     return Sides(x * _squared(x, d, o, inner), cubic(x), when=when)
 
 
@@ -201,7 +199,7 @@ def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int
 )  # fmt: skip
 def cubic_factored_scaled(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """(x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
-    when = [*about(d, x, k, v, _CUBE, kind), *exactly(o, x, k, 1.0)]
+    when = [*_constant(d, x, k, v, kind), *exactly(o, x, k, 1.0)]
     return Sides((x * c) * _squared(x, d, o, inner), cubic(x) * c, when=when)
 
 
@@ -221,30 +219,31 @@ def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, ki
     return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
 
 
+_INSIDE_TANH: dict[str, Any] = dict(x="b h", v=_ROOT, o="=1")
+
+
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
-    holds=[_TANH, _halved(_TANH)],
-    refuse=_others(_TANH, "=0.79788", "=0.7981", "=0.798", "=0.7"),
+    holds=[_INSIDE_TANH, _halved(_INSIDE_TANH)],
+    refuse=[*(dict(_INSIDE_TANH, v=v) for v in (0.79788, 0.798, 0.7)), _halved(dict(_INSIDE_TANH, v=0.7)),
+            _doubled(_INSIDE_TANH), *(dict(_INSIDE_TANH, o=o) for o in _OTHER_ONES)],
 )  # fmt: skip
-def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
+def tanh_plus_cubic(x: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
-    when = [*about(c, x, k, v, _ROOT, kind, _DIGITS), *exactly(o, x, k, 1.0)]
-    return Sides(call("Tanh", c * cubic(x)) + o, tanh_plus(x), when=when)
-
-
-_DISTRIBUTED = dict(x="b h", c="=0.5", d="=0.7")
+    when = [*about(v, x, _ROOT, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    return Sides(tanh(scaled(cubic(x), v)) + o, tanh_plus(x), when=when)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(f=(0, 1), k=(0, 1)),
-    holds=[_DISTRIBUTED, dict(x="b h", c="=-0.5:1", d="=-0.7:1")],
-    refuse=[dict(_DISTRIBUTED, d="=-0.7"), dict(_DISTRIBUTED, c="=0.5:1 1 1"), dict(_DISTRIBUTED, d="=0.7:1 1 1")],
+    stage="marker", contract="reassociated", expand=dict(f=(0, 1)),
+    holds=[dict(x="b h", v=0.5, w=0.7), dict(x="b h", v=-0.5, w=-0.7)], refuse=[dict(x="b h", v=0.5, w=-0.7)],
 )  # fmt: skip
-def gate_distributed(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, to: Int, f: int, k: int) -> Sides:
-    """a + a*f = a * (f + 1)   for a = x*c and f = erf(x*d) or tanh(cubic(x)*d), of one sign: inf - inf is in neither"""
-    gate = tensor("Tanh", cubic(x) * d) if f else tensor("Erf", x * d)
-    when = [eq(scalar(c), v), eq(scalar(d), w), lt(real(0.0), v * w), eq(dtype(c), to), *thin(c, x, k), *thin(d, x, k)]
-    return Sides(x * c + x * c * gate, x * c * (gate + call("FConst", real(1.0), to)), when=when)
+def gate_distributed(x: Tensor, v: Float, w: Float, to: Int, f: int) -> Sides:
+    """a + a*f = a * (f + 1)   for a = x*v and f = erf(x*w) or tanh(cubic(x)*w), of one sign: inf - inf is in neither"""
+    gate = tanh(scaled(cubic(x), w)) if f else tensor("Erf", scaled(x, w))
+    a = scaled(x, v)
+    when = [lt(real(0.0), v * w), eq(dtype(x), to)]
+    return Sides(a + a * gate, a * (gate + call("FConst", real(1.0), to)), when=when)
 
 
 # -------------------------------------------------------------------------------------------------------------- fused
@@ -262,37 +261,30 @@ def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, list[Guard]]:
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2), k=(0, 1)),
-    holds=[dict(x="b h", c="=0.5"), dict(x="", c="=0.5")],
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2)),
+    holds=[dict(x="b h"), dict(x="")],
 )  # fmt: skip
-def gelu(x: Tensor, c: Tensor, tanh: int, order: int, k: int) -> Sides:
+def gelu(x: Tensor, tanh: int, order: int) -> Sides:
     """x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
-    product = (x * c * gate, x * gate * c, x * (c * gate))[order]
-    return Sides(product, fused, when=[*exactly(c, x, k, 0.5), *legal])
+    return Sides((scaled(x, 0.5) * gate, scaled(x * gate, 0.5), x * scaled(gate, 0.5))[order], fused, when=legal)
 
 
-_SIGMOID = dict(x="b h", c="=1.5957691216057308")
+_SIGMOID: dict[str, Any] = dict(x="b h", v=2 * _ROOT)
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED), holds=[_SIGMOID, _halved(_SIGMOID)],
-    refuse=[dict(_SIGMOID, c="=1.596"), dict(_SIGMOID, c="=1.702"), _halved(dict(_SIGMOID, c="=1.5")),
-            dict(_SIGMOID, c="=1.5957691216057308:1 1 1"), dict(_SIGMOID, x=""), _doubled(_SIGMOID)],
+    stage="fuse", contract="reassociated", expand=dict(kind=ROUNDED), holds=[_SIGMOID, _halved(_SIGMOID)],
+    refuse=[*(dict(_SIGMOID, v=v) for v in (1.596, 1.702)), _halved(dict(_SIGMOID, v=1.5)), dict(_SIGMOID, x=""),
+            _doubled(_SIGMOID)],
 )  # fmt: skip
-def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, kind: int) -> Sides:
+def gelu_sigmoid(x: Tensor, v: Float, kind: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
-    when = [*about(c, x, k, v, 2 * _ROOT, kind, _DIGITS), *_runs(FAST_GELU, x)]
-    return Sides(x * tensor("Sigmoid", c * cubic(x)), apply(FAST_GELU, x), when=when)
+    when = [*about(v, x, 2 * _ROOT, kind, _DIGITS), *_runs(FAST_GELU, x)]
+    return Sides(x * sigmoid(scaled(cubic(x), v)), apply(FAST_GELU, x), when=when)
 
 
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b h", c="=1.702"), dict(x="b h", c="=3")],
-    refuse=[dict(x="b h", c="h"), dict(x="b h", c="=1.702:1 1 1")],
-)  # fmt: skip
-def quick_gelu(x: Tensor, c: Tensor, alpha: Float, k: int) -> Sides:
+@rule(stage="fuse", contract="reassociated", holds=[dict(x="b h", alpha=1.702), dict(x="b h", alpha=3.0)])
+def quick_gelu(x: Tensor, alpha: Float) -> Sides:
     """x * sigmoid(alpha * x) = QuickGelu(x, alpha)"""
-    when = [eq(scalar(c), alpha), *thin(c, x, k), supported(QUICK_GELU.name, x)]
-    return Sides(x * tensor("Sigmoid", x * c), apply(QUICK_GELU, x, alpha), when=when)
+    return Sides(x * sigmoid(scaled(x, alpha)), apply(QUICK_GELU, x, alpha), when=[supported(QUICK_GELU.name, x)])

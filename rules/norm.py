@@ -22,7 +22,6 @@ from ..egraph.engine.lang import (
     floating,
     ints,
     ne,
-    near,
     num,
     rank,
     real,
@@ -34,8 +33,9 @@ from ..egraph.engine.lang import (
     thin,
 )
 from ..egraph.terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
-from .numbers import ROUNDED
+from .numbers import ROUNDED, about
 from .powers import rsqrt, sqrt
+from .scales import scaled
 
 _LAST = (-1,)
 
@@ -66,20 +66,16 @@ def mean_squeezed(x: Tensor) -> Sides:
     return Sides(tensor("ReduceMean", x, _LAST, 0), squeeze(mean(x), -1))
 
 
-_SUM = dict(x="b s h", c="=0.5", h=2)
-
-
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
-    holds=[_SUM, dict(x="b 3", c="=0.33333334:1", h=3), dict(x="b 3:float16", c="=0.33333334:float16", h=3)],
-    refuse=[dict(_SUM, h=3), dict(_SUM, c="=0.5:1 1 1 1"), dict(_SUM, c="=0.5001"),
-            dict(_SUM, x="b s h:float16", c="=0.501:float16"), dict(_SUM, x="b s h:float64", c="=0.5:float64")],
+    stage="marker", contract="reassociated", expand=dict(kind=ROUNDED),
+    holds=[dict(x="b s h", v=0.5, h=2), dict(x="b 3", v=0.33333334, h=3), dict(x="b 3:float16", v=0.3333, h=3)],
+    refuse=[dict(x="b s h", v=0.5, h=3), dict(x="b s h", v=0.5001, h=2), dict(x="b s h:float16", v=0.501, h=2),
+            dict(x="b s h:float64", v=0.5, h=2)],
 )  # fmt: skip
-def mean_sum(x: Tensor, c: Tensor, h: Int, v: Float, k: int, kind: int) -> Sides:
+def mean_sum(x: Tensor, h: Int, v: Float, kind: int) -> Sides:
     """sum(x) * (1/n) = mean(x)   for a last axis of n"""
-    inverse = near(v * float_of(h), 1.0, ROUNDED[kind])
-    when = [eq(dim(x, -1), num(h)), eq(scalar(c), v), inverse, eq(dtype(x), kind), *thin(c, x, k)]
-    return Sides(tensor("ReduceSum", x, _LAST, 1) * c, mean(x), when=when)
+    when = [eq(dim(x, -1), num(h)), *about(v * float_of(h), x, 1.0, kind)]
+    return Sides(scaled(tensor("ReduceSum", x, _LAST, 1), v), mean(x), when=when)
 
 
 @rule(
@@ -87,10 +83,10 @@ def mean_sum(x: Tensor, c: Tensor, h: Int, v: Float, k: int, kind: int) -> Sides
     refuse=[dict(x="b s 4", c="4 1"), dict(x="b s 4", c="=0.25:4 2"), dict(x="b 2 s 4", c="=0.25:2 4 1"),
             dict(x="b s 4:float64", c="=0.25:4 1:float64")],
 )  # fmt: skip
-def sum_matmul(x: Tensor, c: Tensor, v: Float, to: Int) -> Sides:
+def sum_matmul(x: Tensor, c: Tensor, v: Float) -> Sides:
     """x @ c = sum(x) * v   for a column c of copies of v, which are added in another order"""
-    when = [ne(dtype(x), FLOAT64), eq(filled(c), v), eq(rank(c), 2), eq(dim(c, -1), num(1)), eq(dtype(c), to)]
-    return Sides(x @ c, tensor("ReduceSum", x, _LAST, 1) * call("FConst", v, to), when=when)
+    when = [ne(dtype(x), FLOAT64), eq(filled(c), v), eq(rank(c), 2), eq(dim(c, -1), num(1))]
+    return Sides(x @ c, scaled(tensor("ReduceSum", x, _LAST, 1), v), when=when)
 
 
 # ----------------------------------------------------------------------------------------------------------- rnorm, RMS

@@ -13,11 +13,9 @@ from ..egraph.terms.dtypes import FLOAT16, FLOAT32
 ROUNDED: Mapping[int, float] = MappingProxyType({FLOAT32: 2.5e-7, FLOAT16: 5e-4})
 
 
-def about(c: Tensor, x: Tensor, k: int, v: Float, value: float, kind: int, loose: float = 0.0) -> list[Guard]:
-    """c is a constant v that does not widen x, and `value` as elements of type `kind` have it; up to `loose` off where
-    that is more.
-    """
-    return [eq(scalar(c), v), near(v, value, value * max(ROUNDED[kind], loose)), eq(dtype(x), kind), *thin(c, x, k)]
+def about(v: Float, x: Tensor, value: float, kind: int, loose: float = 0.0) -> list[Guard]:
+    """v is `value` as elements of x, of type `kind`, have it; up to `loose` off where that is more."""
+    return [near(v, value, value * max(ROUNDED[kind], loose)), eq(dtype(x), kind)]
 
 
 def exactly(c: Tensor, x: Tensor, k: int, value: float) -> list[Guard]:

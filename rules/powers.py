@@ -15,14 +15,12 @@ from ..egraph.engine.lang import (
     floating,
     le,
     length,
-    ne,
     num,
     rule,
     tensor,
     thin,
     zero_or_more,
 )
-from ..egraph.terms.dtypes import FLOAT64
 from .numbers import exactly
 
 #: Above any exponent of a formula, and a number in float16 as well.
@@ -109,15 +107,6 @@ def reciprocal_div(x: Tensor, c: Tensor, k: int) -> Sides:
     return Sides(c / x, reciprocal(x), when=exactly(c, x, k, 1.0))
 
 
-@rule(
-    stage="marker", contract="reassociated", holds=[dict(x="b s", y="b s")],
-    refuse=[dict(x="b s:float64", y="b s:float64")],
-)  # fmt: skip
-def mul_reciprocal(x: Tensor, y: Tensor) -> Sides:
-    """x * reciprocal(y) = x / y   for types that have a wider one: the inverse of the smallest number overflows"""
-    return Sides(x * reciprocal(y), x / y, when=[ne(dtype(y), FLOAT64)])
-
-
 @rule(stage="marker", contract="reassociated", holds=dict(x="b s"))
 def rsqrt_reciprocal(x: Tensor) -> Sides:
     """reciprocal(sqrt(x)) = rsqrt(x)"""
@@ -131,6 +120,6 @@ def rsqrt_inside(x: Tensor) -> Sides:
 
 
 __all__ = [
-    "mul_reciprocal", "pow_half", "pow_integer", "pow_minus_half", "pow_three", "pow_two", "reciprocal",
+    "pow_half", "pow_integer", "pow_minus_half", "pow_three", "pow_two", "reciprocal",
     "reciprocal_div", "rsqrt", "rsqrt_inside", "rsqrt_reciprocal", "sqrt",
 ]  # fmt: skip

@@ -5,7 +5,8 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, call, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
 
@@ -15,7 +16,7 @@ def _number(c: Tensor, x: Tensor, k: int, v: Float, to: Int) -> list[Guard]:
 
 
 def _minus(v: Float, to: Int) -> Tensor:
-    return call("FConst", v * -1.0, to)
+    return tensor("FConst", v * -1.0, to)
 
 
 @rule(holds=dict(x="b s"))
@@ -76,11 +77,13 @@ def neg_scaled(x: Tensor, c: Tensor, v: Float, to: Int, k: int) -> Sides:
     return Sides(-(x * c), x * _minus(v, to), when=_number(c, x, k, v, to))
 
 
-@rule(contract="reassociated", expand=dict(f=(0, 1, 2)), holds=dict(x="b s"))
+_ODD = tuple(name for name, op in OPS.items() if op.odd)
+
+
+@rule(contract="reassociated", expand=dict(f=range(len(_ODD))), holds=dict(x="b s"))
 def neg_odd(x: Tensor, f: int) -> Sides:
     """f(-x) = -f(x)   for erf, tanh, sin"""
-    name = ("Erf", "Tanh", "Sin")[f]
-    return Sides(tensor(name, -x), -tensor(name, x))
+    return Sides(tensor(_ODD[f], -x), -tensor(_ODD[f], x))
 
 
 @rule(contract="reassociated", holds=dict(x="b s"))

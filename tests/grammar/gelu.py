@@ -169,8 +169,8 @@ def _spell(draw: Drawing, prefix: str, form: str) -> Spelling:
 
 
 def _apart(w: Writer, fused: str, wide: bool) -> bool:
-    """Whether it may stay in parts: onnxruntime takes a Gelu and a FastGelu of float16 apart, and five digits of sqrt(2)
-    are another function in float32, by ten times what the gate is rounded.
+    """Whether it may stay in parts: onnxruntime takes a Gelu and a FastGelu of float16 apart, and five digits of
+    sqrt(2) are another function in float32, by ten times what the gate is rounded.
     """
     if w.element != F32 and not wide:
         return fused in ("Gelu", "FastGelu")
