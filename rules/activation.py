@@ -262,12 +262,13 @@ def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, list[Guard]]:
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2)),
-    holds=[dict(x="b h"), dict(x="")],
+    holds=[dict(x="b h", v=0.5), dict(x="", v=0.5)], refuse=[dict(x="b h", v=0.4)],
 )  # fmt: skip
-def gelu(x: Tensor, tanh: int, order: int) -> Sides:
+def gelu(x: Tensor, v: Float, tanh: int, order: int) -> Sides:
     """x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
-    return Sides((scaled(x, 0.5) * gate, scaled(x * gate, 0.5), x * scaled(gate, 0.5))[order], fused, when=legal)
+    product = (scaled(x, v) * gate, scaled(x * gate, v), x * scaled(gate, v))[order]
+    return Sides(product, fused, when=[eq(v, real(0.5)), *legal])
 
 
 _SIGMOID: dict[str, Any] = dict(x="b h", v=2 * _ROOT)
