@@ -22,12 +22,14 @@ from .egraph.targets import target as find_target
 from .fusions import enter
 from .lowering.declared import by_kind
 from .lowering.explain import Explainer
+from .lowering.files import constants
 from .lowering.files.functions import called, drop_unused, same_in
 from .lowering.files.listed import FREE, relist, unlist
-from .lowering.files.load import Loaded, Source, lift_constants, load, write_out
+from .lowering.files.load import Loaded, Source, load, write_out
 from .lowering.files.older import renew
 from .lowering.model.domains import DEFAULT
 from .lowering.model.names import Names
+from .lowering.model.wellformed import label
 from .lowering.opsets import can_raise
 from .lowering.reader import CALL, Reading
 from .lowering.shapes.inference import Shapes, graphs_of, infer
@@ -35,7 +37,6 @@ from .lowering.space import Search, explore
 from .lowering.verify.runtime import DOING, Runtime
 from .lowering.verify.verify import Verification
 from .lowering.verify.verify import verify as compare
-from .lowering.writer import sink_constants
 from .report import Report
 from .result import Result, as_given, stamps
 from .rules import ALL
@@ -199,7 +200,7 @@ class _Run:
         try:
             self.budget.check("reading")
             with self.watch.timed("shapes"):
-                lift_constants(model)
+                constants.lift(model)
                 self.inputs = unlist(model)
             again = self._pass(model, first=True)
             # A body may learn from its optimized surroundings, rules from a constant what they cannot from the nodes
@@ -229,7 +230,7 @@ class _Run:
         drop_unused(model)
         relist(model, self.inputs)
         if (model.ir_version or 0) < FREE:
-            sink_constants(model)
+            constants.sink(model)
             report.nodes_after = _count(model)
         given = ir.to_proto(model) if loaded.kind == "proto" else model
         return Result(given, report, model, stamps(loaded), self.explainers, None, self.budget.limits)
@@ -313,10 +314,10 @@ def _left_alone(loaded: Loaded) -> str:
     functions = loaded.model.functions.values()
     for node in chain(loaded.model.graph.all_nodes(), *(function.all_nodes() for function in functions)):
         if node.domain == DEFAULT and CALL in node.meta:
-            return f"node {node.name!r} ({node.op_type}) calls a function of the default domain; {loaded.calls[0]}"
+            return f"{label(node)} calls a function of the default domain; {loaded.calls[0]}"
         # without outputs nothing says when it must run, and what it is there for is unknown
         if not any(o.name != "" for o in node.outputs):
-            return f"node {node.name!r} ({node.op_type}) has no outputs, so it is there for what else it does"
+            return f"{label(node)} has no outputs, so it is there for what else it does"
     return ""
 
 
@@ -355,15 +356,8 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -
         searching = "looking for the false rule"
         run.budget.check(searching)
         run.tell(f"looking for the false rule: optimizing without {len(set(names))} rules")
-        again = _Run(
-            select(run.rules, names),
-            run.cost,
-            run.target,
-            run.dims,
-            run.budget,
-            lambda stage: None,
-            run.strict,
-        )
+        rules = select(run.rules, names)
+        again = _Run(rules, run.cost, run.target, run.dims, run.budget, lambda stage: None, run.strict)
         try:
             outcome = compared(again.optimize(model)._ir)
         except EGraphError:  # the other rules alone lead elsewhere
@@ -384,11 +378,7 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -
 
 def _suspects(run: _Run) -> list[str]:
     """Rules whose step in some derivation changes a value."""
-    found: dict[str, None] = {}
-    for explainer in run.explainers:
-        for name in explainer.false_rules(run.budget):
-            found[name] = None
-    return list(found)
+    return list(dict.fromkeys(name for e in run.explainers for name in e.false_rules(run.budget)))
 
 
 __all__ = ["Dims", "ModelError", "Progress", "Result", "saturate_and_extract"]

@@ -38,14 +38,8 @@ def arguments(node: ir.Node, op: Op) -> list[Any] | None:
         or {name: a.type for name, a in node.attributes.items()} != own
     ):  # fmt: skip
         return None
-    tensors, values = iter(node.inputs), list[Any]()
-    for name, sort in op.operands:
-        if sort == TENSOR:
-            values.append(next(tensors))
-        else:
-            given = node.attributes[name].value
-            values.append(tuple(given) if sort == INTS else given)
-    return values
+    given = ((node.attributes[name].value, sort) for name, sort in op.attributes)
+    return op.joined(node.inputs, (tuple(value) if sort == INTS else value for value, sort in given))
 
 
 def call(op: Op, operands: list[Any]) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from ..egraph.terms import CLASSES, INT, INTS, LIST, NODE, NUMBERS, Op
+from ..egraph.terms import INT, INTS, LIST, NODE, NUMBERS, Op
 from ..egraph.terms.dtypes import INT64, NAMES
 
 #: The opset whose Shape gives some of the sizes; before, it gives all.
@@ -43,8 +43,7 @@ def emit(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any]) -> 
 def _written(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any]) -> Any:
     """The node of the term's form in the printer's operator set."""
     form, sorts = op.form(printer.opset), dict(op.operands)
-    operands = iter(ins), iter(attrs)
-    values = {name: next(operands[sort not in CLASSES]) for name, sort in op.operands}
+    values = dict(zip(sorts, op.joined(ins, attrs), strict=True))
     inputs: list[ir.Value | None] = []
     for name in form.inputs:
         value: Any = values.get(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -160,10 +159,12 @@ class Explainer:
             lines[f"{nodes.get(cls, '?')}: {op} would be equal, but the graph costs less without it"] = None
         live -= {*dear, *inside}
         inner = self._inner(frozen) - live
-        missed = near_misses(engine, frozen, live, inner, complete=saturation.complete, budget=budget)
+        readable = self.shapes.readable
+        sizes = {f"${k}": readable.get(name, name) for name, k in self.reading.terms.symbols.items()}
+        missed = near_misses(engine, frozen, live, inner, complete=saturation.complete, budget=budget, sizes=sizes)
         for miss in missed:
             made = OPS[miss.makes].title if miss.makes in FUSED else miss.makes
-            lines[f"{nodes.get(miss.cls, '?')} ({made}): {self._readable(str(miss))}"] = None
+            lines[f"{nodes.get(miss.cls, '?')} ({made}): {miss}"] = None
         for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
             lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
 
@@ -195,16 +196,6 @@ class Explainer:
         value = self.reading.origin[term][0]
         node = value.producer()
         return (node.name if node is not None and node.name else value.name) or ""
-
-    def _readable(self, text: str) -> str:
-        """Symbolic dimensions by their names in the model."""
-        names = {f"${k}": name for name, k in self.reading.terms.symbols.items()}
-
-        def name(found: re.Match[str]) -> str:
-            symbol = names.get(found[0], found[0])
-            return str(self.shapes.readable.get(symbol, symbol))
-
-        return re.sub(r"\$\d+", name, text)
 
     def _inputs(self) -> NumberSource:
         sizes: dict[str, int] = {}

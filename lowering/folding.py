@@ -10,16 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from ..egraph.engine.frozen import Frozen, Row
-from ..egraph.terms import CLASSES, CONSTANTS, TENSOR, IllFormed, Op
+from ..egraph.terms import CONSTANTS, TENSOR, IllFormed, Op
 from ..egraph.terms.dtypes import CODES, INT64, NAMES
 from ..egraph.terms.meaning import apply
+from .model.tensors import SMALL, is_small
 from .reader import Payloads
 
-#: Bytes of the largest constant that is computed, and of those it is computed from.
-LARGEST = 1024
 _KINDS = frozenset("biuf")
 
 
@@ -57,23 +55,18 @@ class Folding:
 
     def _stored(self, payload: int) -> np.ndarray | None:
         tensor = self.payloads.values[payload].const_value
-        if tensor is None or tensor.nbytes > LARGEST or isinstance(tensor, ir.ExternalTensor | ir.StringTensor):
-            return None
-        return _fitting(np.asarray(tensor.numpy()))
+        return _fitting(np.asarray(tensor.numpy())) if tensor is not None and is_small(tensor) else None
 
     def _computed(self, r: Row) -> Any:
-        children, attrs, args = iter(r.children), iter(r.attrs), list[Any]()
-        for sort in self.ops[r.op].sorts:
-            args.append(self.values[next(children)] if sort in CLASSES else next(attrs))
-        if not _sound(self.ops[r.op], args):
+        op = self.ops[r.op]
+        args = op.joined((self.values[c] for c in r.children), r.attrs)
+        if not _sound(op, args):
             return None
         try:
-            value = apply(self.ops[r.op], args)
+            value = apply(op, args)
         except IllFormed:
             return None
-        if self.ops[r.op].out != TENSOR:
-            return value
-        return _fitting(np.asarray(value))
+        return _fitting(np.asarray(value)) if op.out == TENSOR else value
 
     def _known(self) -> None:
         """Integer vectors whose elements the facts tell."""
@@ -82,7 +75,7 @@ class Folding:
             if c in self.values or self.frozen.dtype.get(c) != INT64 or shape is None or len(shape) > 1:
                 continue
             count = shape[0] if shape else 1
-            if not isinstance(count, int) or not 0 < 8 * count <= LARGEST:
+            if not isinstance(count, int) or not 0 < 8 * count <= SMALL:
                 continue
             numbers = [e for i in range(count) if isinstance(e := elements.get(i), int)]
             if len(numbers) == count:
@@ -94,7 +87,7 @@ def _sound(op: Op, args: list[Any]) -> bool:
     if op.name == "Range":
         start, limit, step = (np.asarray(a) for a in args)
         whole = all(a.dtype.kind == "i" and a.size == 1 for a in (start, limit, step)) and int(step) != 0
-        return whole and abs(int(limit) - int(start)) <= LARGEST
+        return whole and abs(int(limit) - int(start)) <= SMALL
     if op.positive:
         x, y = args
         return x.dtype.kind == "f" or bool((y > 0).all())
@@ -115,7 +108,7 @@ def _sound(op: Op, args: list[Any]) -> bool:
 
 def _fitting(array: np.ndarray) -> np.ndarray | None:
     """The array if it is small, of a type numpy has, and without NaN, of which there are several."""
-    if array.nbytes > LARGEST or array.dtype.kind not in _KINDS or str(array.dtype) not in CODES:
+    if array.nbytes > SMALL or array.dtype.kind not in _KINDS or str(array.dtype) not in CODES:
         return None
     if array.dtype.kind == "f" and np.isnan(array).any():
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import onnx
 import onnx_ir as ir
 
-from .model.domains import DEFAULT
+from .model.domains import DEFAULT, schema
 from .reader import Reading
 from .shapes.inference import GRAPH_TYPES
 
@@ -41,22 +41,12 @@ def can_raise(reading: Reading, nodes: Iterable[ir.Node], opset: int) -> bool:
 
 def same_operator(op: str, old: int, new: int) -> bool:
     """Whether a node of this type means the same in both opsets of the default domain, and runs in the new one."""
-    try:
-        a, b = onnx.defs.get_schema(op, old, ""), onnx.defs.get_schema(op, new, "")
-    except onnx.defs.SchemaError:
+    a, b = schema(op, old), schema(op, new)
+    if a is None or b is None:
         return False
     if a.since_version == b.since_version:
         return True
     return op not in _LEFT_BEHIND and _signature(a) == _signature(b)
-
-
-def defined(op: str, opset: int) -> bool:
-    """Whether ONNX has the operator in this opset of the default domain."""
-    try:
-        onnx.defs.get_schema(op, opset, "")
-    except onnx.defs.SchemaError:
-        return False
-    return True
 
 
 def _signature(s: Schema) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ RAISE = 5_000_000
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
 _LISTS = names("list")
+_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,21 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
     wished = {size: chosen[name] for name, sizes in shapes.named.items() if name in chosen for size in sizes}
     points = max([2, *(len(v) for v in chosen.values())])
     batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
+    integers = {v: v.shape for v, _ in shapes.sources.values() if v.dtype in _INTEGERS and v.shape is not None}
+    lengths = {str(s[-1]) for s in integers.values() if len(s) > 1}  # of ids, whatever axis of others they lead
     result = []
     for k in range(points):
         sizes: dict[str, int] = {}
         for symbol, (value, axis) in shapes.sources.items():
             if given := wished.get(symbol):
                 sizes[symbol] = given[min(k, len(given) - 1)]
-            elif axis == 0 or (value.shape is not None and str(value.shape[axis]) in batches):
+                continue
+            name = "" if value.shape is None else str(value.shape[axis])
+            if name in lengths:
+                sizes[symbol] = 128 if k else 1
+            elif axis == 0 or name in batches:
                 sizes[symbol] = 1
-            elif value.dtype in (ir.DataType.INT64, ir.DataType.INT32):
+            elif value.dtype in _INTEGERS:
                 sizes[symbol] = 128 if k else 1
             else:
                 sizes[symbol] = 512
@@ -211,9 +218,9 @@ class Pricer:
     def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
         """The price of a node that is read as this one term."""
         op = self.ops[spelling[0]]
-        operands = list(zip((n for n, _ in op.operands), op.sorts, spelling[1:], strict=True))
-        attrs = {n: a for n, s, a in operands if s not in CLASSES}
-        ins = [v for _, s, a in operands if s in CLASSES for v in (a if s == LIST else [a])]
+        operands, attributes = op.parted(spelling[1:])
+        attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
+        ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
         outs = [self._value(v) for v in node.outputs]
         return self._total(op.name, [self._operand(v) for v in ins], outs, folded, attrs)

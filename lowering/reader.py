@@ -13,24 +13,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.engine.fact import counted, doubled
+from ..egraph.engine.fact import counted, doubled, turns
 from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import Op
 from ..egraph.terms.dtypes import NAMES, masking
 from ..egraph.terms.expression import fill
 from .declared import arguments, by_kind
-from .model.domains import DEFAULT
-from .model.tensors import elements
-from .model.wellformed import understanding
+from .model.domains import DEFAULT, schema
+from .model.tensors import SMALL, content, elements, is_small
+from .model.wellformed import label, understanding
 from .shapes.inference import Shapes, graphs_of
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 
-#: Constants up to this many bytes are compared by content, larger ones by identity.
-_SMALL = 1024
 _LONGEST = 64
 #: Constants of rank 2 and more up to this many elements are looked at as masks.
 _MASK = 2**16
@@ -83,7 +80,7 @@ class Reading:
             return f"graph {self.graph.name!r}"
         value = self.origin[whole][0]
         node = value.producer()
-        return f"value {value.name!r}" if node is None else f"node {node.name!r} ({node.op_type})"
+        return f"value {value.name!r}" if node is None else label(node)
 
 
 def read(
@@ -193,16 +190,17 @@ class _Reader:
         known = self._spelled.get(node)
         if known is None:
             kind = node.domain, node.op_type
-            entry = SPELLINGS.get(kind)
+            entry, also = SPELLINGS.get(kind), None
             spelled = _call(node, self._declared[kind]) if kind in self._declared else None
             if spelled is None and entry is not None and self._understood(node) and not self._foreign(node.inputs):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
+                    also = entry.also(Read(node, self.opset, self.shapes)) if entry.also else None
             if spelled is not None and not holds(spelled):
                 spelled = None
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
-            known = [opaque] if spelled is None else [spelled]
-            if spelled is not None and (entry is None or entry.both or _nested(spelled)):
+            known = [opaque] if spelled is None else [s for s in (spelled, also) if s is not None]
+            if spelled is not None and (entry is None or entry.both or nested(spelled)):
                 known.append(opaque)
             self._spelled[node] = known
         return known
@@ -211,10 +209,8 @@ class _Reader:
         """The operator's definition in this opset is one the reading table was written for."""
         if node.domain != DEFAULT or self.opset <= NEWEST_OPSET:
             return True
-        try:
-            return bool(onnx.defs.get_schema(node.op_type, self.opset, "").since_version <= NEWEST_OPSET)
-        except onnx.defs.SchemaError:
-            return False
+        definition = schema(node.op_type, self.opset)
+        return definition is not None and bool(definition.since_version <= NEWEST_OPSET)
 
     def _foreign(self, values: Iterable[ir.Value | None]) -> bool:
         """Whether an element type is none that terms have, such as int4; onnxruntime cannot even copy some of them."""
@@ -300,8 +296,9 @@ class _Reader:
         if known is not None:
             return known
         canonical = self._canonical(value)
-        if self._known(value):
-            term = self._number(value)
+        facts = self.shapes.of(value)
+        if self._known(value) and facts.elems is not None:
+            term = self.terms.add("Ints", facts.elems) if facts.dims else self.terms.add("Int0", facts.elems[0])
         elif canonical is not value:
             term = self._id(canonical)
         elif value.const_value is not None and not value.is_graph_input():
@@ -311,13 +308,6 @@ class _Reader:
         self._bind(value, term)
         return term
 
-    def _number(self, value: ir.Value) -> int:
-        facts = self.shapes.of(value)
-        assert facts.elems is not None
-        if value.producer() is None and value.const_value is not None:
-            return self._constant(value)
-        return self.terms.add("Ints", facts.elems) if facts.dims else self.terms.add("Int0", facts.elems[0])
-
     def _leaf(self, term: str, value: ir.Value) -> int:
         self.payloads.values.append(value)
         return self.terms.add(term, len(self.payloads.values) - 1)
@@ -325,11 +315,7 @@ class _Reader:
     def _constant(self, value: ir.Value) -> int:
         tensor = value.const_value
         assert tensor is not None
-        facts = self.shapes.of(value)
-        if self._known(value) and facts.elems is not None:
-            return self.terms.add("Ints", facts.elems) if facts.dims else self.terms.add("Int0", facts.elems[0])
-        small = tensor.nbytes <= _SMALL and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor)
-        key: Any = (tensor.dtype, tuple(tensor.shape), tensor.tobytes()) if small else id(value)
+        key: Any = content(tensor) if is_small(tensor) else id(value)
         term = self._constants.get(key)
         if term is None:
             term = self._constants[key] = self._leaf("Const", value)
@@ -343,27 +329,38 @@ class _Reader:
             self._scalar(elements(tensor), term)
         elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
             array = elements(tensor)
-            for pairs in (0, 1, 2):
-                if doubled(array, pairs):
-                    self.terms.state("doubled", term, pairs)
+            for pairs, sign in ((0, 1), (1, 1), (0, -1), (1, -1)):
+                if doubled(array, pairs, sign):
+                    self.terms.state("doubled", term, pairs, sign)
+                if turns(array, pairs, sign):
+                    self.terms.state("turns", term, pairs, sign)
         if tensor.dtype in _FLOATS and 1 < np.prod(shape) <= _MASK and (same := fill(elements(tensor))) is not None:
             self.terms.state("filled", term, repr(same))
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
-        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK and elements(tensor).all():
-            self.terms.state("all-true", term)
+        if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK:
+            self._truth(elements(tensor), term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and shape[0] <= 4096:
             ids = counted(elements(tensor))
             if ids is not None:
                 self.terms.state("irange", term, *ids)
+
+    def _truth(self, array: np.ndarray, term: int) -> None:
+        """Facts of a tensor that has no other elements than these."""
+        if array.all():
+            self.terms.state("all-true", term)
+        elif array.dtype == bool and not array.any():
+            self.terms.state("all-false", term)
 
     def _scalar(self, array: np.ndarray, term: int) -> None:
         """Facts of a floating constant of one element."""
         number = float(array.astype(np.float64).reshape(-1)[0])
         if np.isfinite(number):
             self.terms.state("fval", term, repr(number))
+        elif number < 0:
+            self.terms.state("never", term)
         if number <= masking(array.dtype.itemsize):
             self.terms.state("lowest", term)
 
@@ -372,8 +369,8 @@ class _Reader:
         if isinstance(spelling, ir.Value) or value in self._arrays:
             return
         if spelling[0] == "Op":
-            if spelling[1].op_type == "ConstantOfShape" and _fill(spelling[1]).all():
-                self.terms.state("all-true", term)
+            if spelling[1].op_type == "ConstantOfShape":
+                self._truth(_fill(spelling[1]), term)
             array = self._filled(spelling[1])
         elif (op := self.terms.ops[spelling[0]]).folds and all(
             isinstance(a, int) or (isinstance(a, ir.Value) and self._array(a) is not None) for a in spelling[1:]
@@ -435,7 +432,7 @@ def _content(attribute: ir.Attr) -> Any:
             return np.asarray(attribute.value, np.float64).tobytes()
         case kind.TENSOR:
             t = attribute.as_tensor()
-            small = t.nbytes <= _SMALL and not isinstance(t, ir.StringTensor)
+            small = t.nbytes <= SMALL and not isinstance(t, ir.StringTensor)
             return t.dtype, tuple(t.shape), t.tobytes() if small else id(t)
         case _:
             return None
@@ -466,10 +463,11 @@ def _leaves(spelling: Any) -> Iterable[ir.Value]:
             yield from _leaves(s)
 
 
-def _nested(spelling: Spelling) -> bool:
+def nested(spelling: Spelling) -> bool:
     """The spelling takes more than one node to print."""
-    return isinstance(spelling, tuple) and any(isinstance(a, tuple) and a and isinstance(a[0], str) and a[0] != "Ints"
-                                               for a in spelling[1:])  # fmt: skip
+    return isinstance(spelling, tuple) and any(
+        isinstance(a, tuple) and a and isinstance(a[0], str) and a[0] != "Ints" for a in spelling[1:]
+    )
 
 
 def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:

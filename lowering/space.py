@@ -20,7 +20,7 @@ from ..egraph.errors import Contradiction, ModelError
 from ..egraph.explanation.conflict import saturate
 from ..egraph.extraction.extract import Extraction, extract
 from ..egraph.targets import CostModel, Target
-from ..egraph.terms import CLASSES, OPAQUE, SILENT, Op
+from ..egraph.terms import CLASSES, FLOAT, INTS, OPAQUE, SILENT, Op
 from .explain import Explainer
 from .model.domains import DEFAULT, as_read
 from .model.names import Names
@@ -208,10 +208,8 @@ def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:
     for name, rows in terms.rows.items():
         op = terms.ops[name]
         for out, *args in rows:
-            pairs = list(zip(op.sorts, args, strict=True))
-            children = tuple(frozen.cell(s, a) for s, a in pairs if s in CLASSES)
-            attrs = tuple(
-                vectors[a] if s == "IV" else float(a) if s == "f64" else a
-                for s, a in pairs if s not in CLASSES
-            )  # fmt: skip
-            yield Row(frozen.cell(op.out, out), name, children, attrs)
+            children, attrs = op.parted([
+                frozen.cell(s, a) if s in CLASSES else vectors[a] if s == INTS else float(a) if s == FLOAT else a
+                for a, s in op.with_sorts(args)
+            ])  # fmt: skip
+            yield Row(frozen.cell(op.out, out), name, tuple(children), tuple(attrs))

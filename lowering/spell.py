@@ -25,10 +25,13 @@ from .shapes.inference import Shapes, ValueFacts
 Spelling = tuple[Any, ...] | ir.Value
 _Integer = int  # a method of Read hides the name
 _Integers = tuple[int, ...]
+_Dims = tuple[int | str, ...]
 
 #: The newest opset whose operators are known here; an operator redefined later is opaque.
 NEWEST_OPSET = 24
 _FAR = 2**62
+#: Elements of an axis, read backwards or repeated, that are taken one by one.
+_FEW = range(2, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ def _softmax(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", -1 if r.opset >= 13 else 1), _rank(r))
     if axis is None or (r.opset < 13 and axis != -1):
         return None  # before opset 13 Softmax flattens to two dimensions: equal only on the last axis
-    return ("Softmax", r.x(), axis)
+    return (r.node.op_type, r.x(), axis)
 
 
 def _reduce(since: int) -> Callable[[Read], Spelling | None]:
@@ -194,15 +197,55 @@ def _reshape(r: Read) -> Spelling | None:
 
 
 def _to_known_dims(r: Read) -> Spelling | None:
-    """A reshape to the output's inferred dims: numbers, 0 for a symbol kept in its place, -1 for one other."""
-    dims, out = r.dims(), r.out().dims
+    """A reshape to the output's inferred dims."""
+    target = _target(r.dims(), r.out().dims)
+    return None if target is None else ("Reshape", r.x(), ("Ints", target))
+
+
+def _target(dims: _Dims | None, out: _Dims | None) -> _Integers | None:
+    """Of a reshape from `dims` to `out`: numbers, 0 for a symbol kept in its place, -1 for one other."""
     if dims is None or out is None:
         return None
     found = [d if isinstance(d, int) and d > 0 else 0 if j < len(dims) and dims[j] == d and isinstance(d, str) else None
              for j, d in enumerate(out)]  # fmt: skip
     if found.count(None) == 1 and isinstance(out[found.index(None)], str):
         found[found.index(None)] = -1
-    return None if None in found else ("Reshape", r.x(), ("Ints", tuple(found)))
+    return None if None in found else tuple(d for d in found if d is not None)
+
+
+def _ones(r: Read) -> Spelling | None:
+    """A reshape that adds or removes axes of size 1, besides making two of the last one, as that."""
+    dims, out = r.dims(), r.out().dims
+    if dims is None or out is None:
+        return None
+    spelled: Spelling = r.x()
+    if len(out) > len(dims):
+        added = _more_ones(out, dims)
+        rest = tuple(d for j, d in enumerate(out) if j not in added)
+        target = _target(dims, rest)
+        if not added or target is None or rest[: len(dims) - 1] != dims[:-1]:
+            return None
+        spelled = spelled if rest == dims else ("Reshape", spelled, ("Ints", target))
+        for j in added:
+            spelled = ("Unsqueeze", spelled, j - len(out) + sum(k > j for k in added))
+        return spelled
+    removed = _more_ones(dims, out)
+    if not removed or tuple(d for j, d in enumerate(dims) if j not in removed) != out:
+        return None
+    for j in reversed(removed):
+        spelled = ("Squeeze", spelled, j - len(dims) + sum(k > j for k in removed))
+    return spelled
+
+
+def _more_ones(dims: _Dims, others: _Dims) -> list[_Integer]:
+    """The axes of size 1 that `others`, read along, does not have."""
+    found, i = [], 0
+    for j, d in enumerate(dims):
+        if d == 1 and others[i : i + 1] != (1,):
+            found.append(j)
+        else:
+            i += 1
+    return found
 
 
 def _expand(r: Read) -> Spelling | None:
@@ -228,7 +271,7 @@ def _tile(r: Read) -> Spelling | None:
     repeated = [i for i, t in enumerate(times) if t > 1]
     if all(dims[i] == 1 for i in repeated):
         return ("Expand", r.x(), ("Ints", times)) if repeated else r.x()
-    if len(repeated) == 1 and times[repeated[0]] <= 8:
+    if len(repeated) == 1 and times[repeated[0]] in _FEW:
         return ("Concat", [r.x()] * times[repeated[0]], repeated[0] - len(dims))
     return None
 
@@ -296,6 +339,8 @@ def _slice(r: Read) -> Spelling | None:
             end = begin + (end - begin - 1) // t * t + 1  # one past the last element taken
             if (begin, end, t) != (0, size, 1):
                 spelled = ("SliceC", spelled, axis, begin, end, t)
+        elif isinstance(size, int) and isinstance(s, int) and isinstance(e, int) and len(range(size)[s:e:t]) in _FEW:
+            spelled = ("Concat", [("SliceC", spelled, axis, k, k + 1, 1) for k in range(size)[s:e:t]], axis)
         elif len(axes) == 1 and r.facts(1).dtype == ir.DataType.INT64:  # printed with int64 axes
             spelled = ("Slice", spelled, starts, ends, axis, t)
         else:
@@ -307,24 +352,60 @@ def _gather(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", 0), _rank(r))
     if axis is None:
         return None
-    runs = _runs(r, axis)
-    if len(runs) == 2:
-        return ("Concat", [("SliceC", r.x(), axis, start, end, 1) for start, end in runs], axis)
-    return ("Gather", r.x(), r.x(1), axis)
+    return _picked(r, axis) or ("Gather", r.x(), r.x(1), axis)
 
 
-def _runs(r: Read, axis: _Integer) -> list[tuple[_Integer, _Integer]]:
-    """The slices of an axis of known size that a constant vector of indices takes, in order."""
+def _picked(r: Read, axis: _Integer) -> Spelling | None:
+    """What a constant vector of indices takes of an axis of known size: one slice, two that are joined, or two that
+    are interleaved.
+    """
+    dims, places = r.dims(), _places(r, axis)
+    if dims is None or places is None:
+        return None
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    half = len(places) // 2
+    for parts in ([places], runs if len(runs) == 2 else [], [places[:half], places[half:]]):
+        slices = [_stepped(r.x(), axis, part, dims[axis]) for part in parts]
+        if slices and None not in slices:
+            return slices[0] if len(slices) == 1 else ("Concat", slices, axis)
+    turns = [_stepped(r.x(), axis, places[k::2], dims[axis]) for k in (0, 1)]
+    kept = _kept(r.out().dims)
+    if axis != -1 or len(places) % 2 or None in turns or kept is None:
+        return None
+    return ("Reshape", ("Concat", [("Unsqueeze", s, -1) for s in turns], -1), ("Ints", kept))
+
+
+def _places(r: Read, axis: _Integer) -> np.ndarray | None:
+    """The constant indices from the front that are taken of an axis of known size, if they are a vector."""
     dims, ids = r.dims(), r.x(1)
-    tensor = None if ids.is_graph_input() else ids.const_value
-    if dims is None or tensor is None or isinstance(tensor, ir.ExternalTensor) or len(tensor.shape) != 1:
-        return []
-    size, given = dims[axis], np.asarray(tensor.numpy())
+    tensor, known = None if ids.is_graph_input() else ids.const_value, r.facts(1)
+    if tensor is not None and not isinstance(tensor, ir.ExternalTensor) and len(tensor.shape) == 1:
+        given = np.asarray(tensor.numpy()).astype(np.int64)
+    elif known.dims is not None and len(known.dims) == 1 and (numbers := r.ints(1)) is not None:
+        given = np.asarray(numbers, np.int64)
+    else:
+        return None
+    size = None if dims is None else dims[axis]
     if not isinstance(size, int) or not given.size or given.min() < -size or given.max() >= size:
-        return []
-    places = np.where(given < 0, given + size, given)
-    parts = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
-    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
+        return None
+    return np.where(given < 0, given + size, given)
+
+
+def _stepped(x: Spelling, axis: _Integer, places: np.ndarray, size: _Integer | str) -> Spelling | None:
+    """The slice of x that has these elements of an axis, if they are evenly spaced and rising."""
+    steps = {*np.diff(places).tolist()} or {1}
+    step = steps.pop()
+    if not len(places) or steps or step < 1:
+        return None
+    start, end = int(places[0]), int(places[-1]) + 1
+    return x if (start, end, step) == (0, size, 1) else ("SliceC", x, axis, start, end, step)
+
+
+def _kept(dims: tuple[_Integer | str, ...] | None) -> _Integers | None:
+    """The target of a Reshape to these sizes from others that differ in the last one alone."""
+    if not dims or not isinstance(dims[-1], int):
+        return None
+    return (*(0 if isinstance(d, str) else d for d in dims[:-1]), dims[-1])
 
 
 def _concat(r: Read) -> Spelling | None:
@@ -383,6 +464,7 @@ def _max(r: Read) -> Spelling | None:
 class Entry:
     spell: Callable[[Read], Spelling | None]
     both: bool = False  # keep the verbatim node as well
+    also: Callable[[Read], Spelling | None] | None = None  # another form, beside the normal one
 
 
 def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
@@ -392,10 +474,11 @@ def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
 def _table() -> Mapping[tuple[str, str], Entry]:
     own = {
         "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like), "Max": Entry(_max),
-        "Einsum": Entry(_einsum, both=True),
+        "Einsum": Entry(_einsum, both=True), "Flatten": Entry(_to_known_dims, both=True),
         "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
+        "LogSoftmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
-        "Transpose": Entry(_transpose), "Reshape": Entry(_reshape), "Flatten": Entry(_to_known_dims, both=True),
+        "Transpose": Entry(_transpose), "Reshape": Entry(_reshape, also=_ones),
         "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),
         "Squeeze": Entry(_squeeze), "Slice": Entry(_slice), "Gather": Entry(_gather), "Concat": Entry(_concat),
         "Split": Entry(_split), "Shape": Entry(_shape),

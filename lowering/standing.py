@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ..egraph.terms import OPS
 from .price import Pricer
+from .reader import nested
 
 
 def standing(graph: ir.Graph, pricer: Pricer) -> tuple[int, int]:
@@ -29,8 +30,7 @@ def _cost(node: ir.Node, pricer: Pricer) -> int:
 
 def _one(node: ir.Node, spelling: tuple[Any, ...]) -> bool:
     """Whether the spelling is one term, printed as the operator that the node is."""
-    name, *operands = spelling
+    name = spelling[0]
     forms = {(f.domain, f.kind) for f in OPS[name].forms} if name in OPS else None
-    if name == "Op" or (forms is not None and (node.domain, node.op_type) not in forms):
-        return False
-    return not any(isinstance(v, tuple) and v and isinstance(v[0], str) and v[0] != "Ints" for v in operands)
+    same = forms is None or (node.domain, node.op_type) in forms
+    return name != "Op" and same and not nested(spelling)

@@ -17,12 +17,9 @@ from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
 from .emit import constant, emit
 from .model.names import Names
-from .model.tensors import renamed
+from .model.tensors import content, initializer, is_small, like
 from .reader import Reading
 from .shapes.inference import graphs_of
-
-#: Constants of up to this many bytes are looked up by content.
-_POOLED = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,13 +211,13 @@ class Writer:
         out = self._outputs.get(cls) if cls is not None else None
         if out is not None and cls not in self._taken:
             self._taken.add(cls)
-            return _like(out, out.name)
+            return like(out, out.name)
         if index is not None and old is not None and index < len(old.outputs) and not old.outputs[index].name:
             return ir.Value(name="")
         for v in self._originals.get(cls, ()) if cls is not None else ():
             if v.name and v.producer() is not None and v.name not in self._used:
                 self._used.add(v.name)
-                return self._sized(_like(v, v.name), cls)
+                return self._sized(like(v, v.name), cls)
         return self._sized(self._fresh_value(), cls)
 
     def _sized(self, value: ir.Value, cls: int | None) -> ir.Value:
@@ -261,12 +258,10 @@ class Writer:
 
     def _constant(self, tensor: ir.TensorProtocol, base: str) -> ir.Value:
         """An initializer of these elements: one the graph holds already, or a new one."""
-        known = self._constants.get(_content(tensor))
+        known = self._constants.get(content(tensor))
         if known is None:
             name = self.names.values.fresh(base)
-            known = ir.Value(name=name, const_value=renamed(tensor, name), type=ir.TensorType(tensor.dtype),
-                             shape=ir.Shape(tensor.shape.numpy()))  # fmt: skip
-            self._constants[_content(tensor)] = known
+            known = self._constants[content(tensor)] = initializer(tensor, name)
         return known
 
     def _stored(self) -> dict[Any, ir.Value]:
@@ -276,8 +271,8 @@ class Writer:
             tensor = value.const_value
             if tensor is None or value.is_graph_input() or value.is_graph_output():
                 continue
-            if tensor.nbytes <= _POOLED and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor):
-                found.setdefault(_content(tensor), value)
+            if is_small(tensor):
+                found.setdefault(content(tensor), value)
         return found
 
     def rank(self, value: ir.Value) -> int:
@@ -318,7 +313,7 @@ class Writer:
             assert old.name is not None
             self._initializers[old.name] = old
             return old
-        copy, producer, row = _like(old, old.name), old.producer(), self.choice[cls]
+        copy, producer, row = like(old, old.name), old.producer(), self.choice[cls]
         if self._twice(row, old):
             self._current, self._again = cls, (old, copy)
             self._emit(row)
@@ -337,35 +332,6 @@ def _is_constant(output: ir.Value) -> bool:
 
 def _is_identity(node: ir.Node | None) -> bool:
     return node is not None and node.op_type == "Identity" and node.domain == ""
-
-
-def sink_constants(model: ir.Model) -> None:
-    """Turn initializers that are no inputs into Constant nodes, in place: an old IR version has no others.
-
-    Listing them among the inputs instead would change what a caller may feed, and a branch of an If has no inputs.
-    """
-    names = Names.of(model)
-    for graph in model.graphs():
-        for name, value in list(graph.initializers.items()):
-            if value.is_graph_input() or value.const_value is None:
-                continue
-            made = _like(value, name)
-            attribute = ir.AttrTensor("value", value.const_value)
-            node = ir.Node("", "Constant", [], [attribute], outputs=[made], name=names.nodes.fresh(f"Constant_{name}"))
-            value.replace_all_uses_with(made, replace_graph_outputs=True)
-            del graph.initializers[name]
-            graph.insert_before(graph[0], node) if len(graph) else graph.append(node)
-
-
-def _content(tensor: ir.TensorProtocol) -> Any:
-    return tensor.dtype, tuple(tensor.shape), tensor.tobytes()
-
-
-def _like(value: ir.Value, name: str | None) -> ir.Value:
-    made = ir.Value(name=name, type=value.type, shape=value.shape, doc_string=value.doc_string,
-                    metadata_props=dict(value.metadata_props))  # fmt: skip
-    made.meta.update(value.meta)  # onnx-ir keeps quantization annotations there
-    return made
 
 
 def _redirect(graph: ir.Graph, moved: Mapping[ir.Value, ir.Value]) -> None:

@@ -19,6 +19,7 @@ from ..egraph.engine.lang import (
     rank,
     reshape,
     rule,
+    slice_,
     squeeze,
     tensor,
     transpose,
@@ -54,6 +55,18 @@ def unsqueeze_squeeze(x: Tensor, axis: Int) -> Sides:
     return Sides(unsqueeze(squeeze(x, axis), axis), x)
 
 
+@rule(holds=dict(x="b s h", axis=-3))
+def unsqueeze_neg(x: Tensor, axis: Int) -> Sides:
+    """unsqueeze(-x, axis) = -unsqueeze(x, axis)"""
+    return Sides(unsqueeze(-x, axis), -unsqueeze(x, axis))
+
+
+@rule(holds=dict(x="b 8", axis=-1, start=1, end=6, step=2))
+def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
+    """(-x)[start:end:step on axis] = -(x[start:end:step on axis])"""
+    return Sides(slice_(-x, start, end, axis, step), -slice_(x, start, end, axis, step))
+
+
 @rule(
     expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", shape="ints b n s h"), dict(x="b", shape="ints b")],
     refuse=[dict(x="b n s", shape="ints n b s"), dict(x="b s", shape="ints s b"), dict(x="1 b s", shape="ints b s")],
@@ -61,7 +74,7 @@ def unsqueeze_squeeze(x: Tensor, axis: Int) -> Sides:
 def reshape_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
     same = reshape(x, shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
@@ -77,8 +90,8 @@ def expand_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     return Sides(same, x, when=[eq(rank(same), n), *sizes])
 
 
-#: Ranks up to 5, each with one of its axes from the end.
-_AXES = tuple((rank, axis) for rank in range(1, 6) for axis in range(1, rank + 1))
+#: Ranks up to 6, each with one of its axes from the end.
+_AXES = tuple((rank, axis) for rank in range(1, 7) for axis in range(1, rank + 1))
 
 
 @rule(
@@ -87,7 +100,8 @@ _AXES = tuple((rank, axis) for rank in range(1, 6) for axis in range(1, rank + 1
            dict(x="b s 4", shape="ints b 4s", u="ints 0 -1 4")],
     refuse=[dict(x="2 3 5", shape="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", shape="ints 6 5", u="ints 2 3 1 5"),
             dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7"), dict(x="2 3 5", shape="ints 6 5", u="ints 6 5"),
-            dict(x="2 3 5 7 2", shape="ints 6 70", u="ints 3 2 5 7 2")],
+            dict(x="2 3 5 7 2", shape="ints 6 70", u="ints 3 2 5 7 2"),
+            dict(x="2 3 5 7 2 2", shape="ints 6 140", u="ints 3 2 5 7 2 2")],
 )  # fmt: skip
 def reshape_back(x: Tensor, shape: Tensor, u: Tensor, reading: int) -> Sides:
     """reshape(reshape(x, shape), u) = x   for u that gives all sizes of x but one, which is what remains"""
@@ -123,7 +137,7 @@ def transpose_added_head(x: Tensor) -> Sides:
 
 @rule(
     expand=dict(n=(1, 2, 3, 4, 5)),
-    holds=dict(x="b s h", shape="ints b*s h", u="ints b s h 1"),
+    holds=[dict(x="b s h", shape="ints b*s h", u="ints b s h 1"), dict(x="b s h", shape="ints -1", u="ints -1 h")],
     refuse=[
         dict(x="2 3 5", shape="ints 6 5", u="ints 0 5"),
         dict(x="2 3 5", shape="ints 6 5", u="ints 6 0"),

@@ -14,8 +14,10 @@ from ..egraph.engine.lang import (
     call,
     concat,
     dim,
+    elem,
     eq,
     le,
+    lt,
     num,
     rank,
     rule,
@@ -109,6 +111,13 @@ def slice_concat_second(x: Tensor, y: Tensor, axis: Int, m: Int, start: Int, end
                  when=[eq(dim(x, axis), num(m)), le(m, start)])  # fmt: skip
 
 
+@rule(holds=dict(x="b 5", limit="=5:int64", axis=-1), refuse=[dict(x="b 5", limit="=4:int64", axis=-1)])
+def gather_all(x: Tensor, limit: Tensor, axis: Int) -> Sides:
+    """gather(x, [0, 1, .., size - 1], axis) = x"""
+    places = call("Range", call("Int0", 0), limit, call("Int0", 1))
+    return Sides(call("Gather", x, places, axis), x, when=[eq(elem(limit, 0), dim(x, axis))])
+
+
 @rule(holds=dict(x="b 5", axis=-1, n=5), refuse=[dict(x="b 5", axis=-1, n=4)])
 def slice_nothing(x: Tensor, axis: Int, n: Int) -> Sides:
     """x[0:size] = x"""
@@ -161,13 +170,81 @@ def slice_of_columns(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: in
 
 
 @rule(
-    expand=dict(r=(2, 3, 4)), holds=dict(x="b s h", y="b s h", u="ints b s 2h"),
-    refuse=[dict(x="2 3 h", y="2 3 h", u="ints 3 2 2h"), dict(x="1 n s h", y="1 n s h", u="ints n s 2h"),
-            dict(x="b s h", y="b s h", u="ints 1 b s 2h")],
+    expand=dict(fewer=(0, 1)),
+    holds=[dict(x="b s h", y="b s h", u="ints b s 2h"), dict(x="b s h", y="b s h", u="ints 0 -1")],
+    refuse=[dict(x="2 s h", y="2 s h", u="ints s 1 0 2h"), dict(x="b s 3", y="b s 3", u="ints b 3s 0")],
 )  # fmt: skip
-def reshape_stacked_rows(x: Tensor, y: Tensor, u: Tensor, h: Int, r: int) -> Sides:
-    """reshape(stack(x, y; -2), [.., 2h]) = cat(x, y)"""
+def reshape_stacked_rows(x: Tensor, y: Tensor, u: Tensor, h: Int, fewer: int) -> Sides:
+    """reshape(stack(x, y; -2), u) = reshape(cat(x, y), u)   for u of no more axes than x"""
     flat = tensor("Reshape", tensor("Stack", x, y, -2), u)
-    same = [eq(dim(flat, -j), dim(x, -j)) for j in range(2, r + 1)]
-    when = [eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h)), *same]
-    return Sides(flat, concat([x, y]), when=when)
+    same = [eq(rank(flat), rank(x)), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h))]
+    return Sides(flat, tensor("Reshape", concat([x, y]), u), when=[lt(rank(flat), rank(x))] if fewer else same)
+
+
+@rule(
+    stage="marker",
+    expand=dict(k=(0, 1)),
+    holds=dict(x="b s h", y="b s h", axis=-2),
+)
+def cell_of_stack(x: Tensor, y: Tensor, axis: Int, k: int) -> Sides:
+    """gather(stack(x, y; axis), 0 or 1, axis) = x or y"""
+    return Sides(call("Gather", tensor("Stack", x, y, axis), call("Int0", k), axis), y if k else x)
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", axis=-3), refuse=[dict(x="b s h", y="b s h", axis=-1)])
+def stack_unsqueezed(x: Tensor, y: Tensor, axis: Int) -> Sides:
+    """unsqueeze(stack(x, y), axis) = stack(unsqueeze(x, axis+1), unsqueeze(y, axis+1))   for an axis before the last"""
+    more = (unsqueeze(t, axis + 1) for t in (x, y))
+    return Sides(unsqueeze(tensor("Stack", x, y, -1), axis), tensor("Stack", *more, -1), when=[lt(axis, -1)])
+
+
+@rule(
+    expand=dict(k=(0, 1)), holds=dict(x="b 1", y="b 1", z="b 1", w="b 1"),
+    refuse=[{**dict(x="b 1", y="b 1", z="b 1", w="b 1"), name: "b 2"} for name in "xyzw"],
+)  # fmt: skip
+def slice_of_four(x: Tensor, y: Tensor, z: Tensor, w: Tensor, k: int) -> Sides:
+    """cat(x, y, z, w)[0::2] = cat(x, z), and [1::2] = cat(y, w)   where each has one element"""
+    one = [eq(dim(t, -1), num(1)) for t in (x, y, z, w)]
+    return Sides(slice_(concat([x, y, z, w]), k, k + 3, step=2), concat([y, w] if k else [x, z]), when=one)
+
+
+@rule(
+    expand=dict(before=(0, 1)),
+    holds=[dict(x="b 5", axis=-2, at=-1, index=2), dict(x="5 b", axis=-1, at=-3, index=2)],
+    refuse=[dict(x="b 5", axis=-1, at=-1, index=0)],
+)  # fmt: skip
+def gather_added_axis(x: Tensor, axis: Int, at: Int, index: Int, before: int) -> Sides:
+    """gather(unsqueeze(x, axis), index, at) = unsqueeze(gather(x, index, at), axis)   of one place on another axis"""
+    cell = call("Gather", unsqueeze(x, axis), call("Int0", index), at)
+    if before:
+        return Sides(cell, unsqueeze(call("Gather", x, call("Int0", index), at), axis + 1), when=[lt(axis, at)])
+    return Sides(cell, unsqueeze(call("Gather", x, call("Int0", index), at + 1), axis), when=[lt(at, axis)])
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", z="s h"))
+def stack_product(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    """stack(x, y) * unsqueeze(z, -1) = stack(x * z, y * z)"""
+    return Sides(tensor("Stack", x, y, -1) * unsqueeze(z, -1), tensor("Stack", x * z, y * z, -1))
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", z="s h", w="s h"))
+def stack_sum(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> Sides:
+    """stack(x, y) + stack(z, w) = stack(x + z, y + w)"""
+    return Sides(tensor("Stack", x, y, -1) + tensor("Stack", z, w, -1), tensor("Stack", x + z, y + w, -1))
+
+
+@rule(
+    stage="marker", expand=dict(r=(1, 2, 3, 4), axis=(-1, -2)),
+    holds=[dict(x="b s h", shape="ints b s h 2"), dict(x="b s h", shape="ints 1 1 2 1")],
+    refuse=[dict(x="b s h", shape="ints b s h 3"), dict(x="b s h", shape="ints b s 3 h"),
+            dict(x="1 s h", shape="ints 5 s h 2"), dict(x="b 1 h", shape="ints b 5 h 2"),
+            dict(x="b s 1", shape="ints b s 5 2"), dict(x="b s h", shape="ints 2 b s h 1"),
+            dict(x="1 n s h", shape="ints 5 n s h 2")],
+)  # fmt: skip
+def stack_expanded(x: Tensor, shape: Tensor, r: int, axis: int) -> Sides:
+    """expand(unsqueeze(x, axis), [.., 2, ..]) = stack(x, x; axis)   where no other axis grows"""
+    one = unsqueeze(x, axis)
+    two = tensor("Expand", one, shape)
+    same = [eq(dim(two, -k), dim(one, -k)) for k in range(1, r + 2) if k != -axis]
+    sizes = [eq(rank(two), r + 1), eq(dim(two, axis), num(2))]
+    return Sides(two, tensor("Stack", x, x, axis), when=[*sizes, *same])

@@ -15,7 +15,9 @@ binds:
     "causal 3 3"     a constant mask that hides all columns after the row's own
     "hiding b 1 s t" a mask whose first row is -inf throughout
     "lowest b 1 s t" a mask whose first row is the lowest number throughout
-    "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice
+    "doubled0 5 2h"  a constant whose last axis is cat(t, t); "doubled1": every element twice; "signed0", "signed1":
+                     with the first of each pair negated
+    "turn0 4 4"      a matrix that turns pairs by halves, "turn1" interleaved ones; "back0", "back1" backwards
     "absent"         no tensor at all, where an operator may go without one
 
 A capital letter is a symbol in the e-graph, never a number. The sample gives the numbers it stands for, as in
@@ -31,6 +33,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,19 +52,15 @@ class Token(NamedTuple):
 
 _ZERO = Token(0)
 _WORD = re.compile(r"(?:(\d+)\*?)?([a-zA-Z](?:\*[a-zA-Z])*)(?:\+(\d+))?|(-?\d+)")
-_KINDS = (
-    "positive",
-    "squares",
-    "ints",
-    "ids=",
-    "ids",
-    "doubled0",
-    "doubled1",
-    "doubled2",
-    "causal",
-    "hiding",
-    "lowest",
-)
+#: Constants that repeat themselves: how they pair their elements, and the sign of the first ones.
+REPEATED: Mapping[str, tuple[int, int]] = MappingProxyType({
+    "doubled0": (0, 1), "doubled1": (1, 1), "signed0": (0, -1), "signed1": (1, -1),
+})  # fmt: skip
+#: Matrices that turn pairs: how those are paired, and the sign of the turn.
+TURNS: Mapping[str, tuple[int, int]] = MappingProxyType({
+    "turn0": (0, 1), "turn1": (1, 1), "back0": (0, -1), "back1": (1, -1),
+})  # fmt: skip
+_KINDS = ("positive", "squares", "ints", "ids=", "ids", *REPEATED, *TURNS, "causal", "hiding", "lowest")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 #: A float64 whose square is infinite.
 _HUGE = 1e200
@@ -79,7 +78,7 @@ class Spec:
 
     @property
     def constant(self) -> bool:
-        return self.kind in ("const", "ints", "ids=", "doubled0", "doubled1", "doubled2", "causal")
+        return self.kind in ("const", "ints", "ids=", *REPEATED, *TURNS, "causal")
 
 
 def parse(text: str) -> Spec:
@@ -236,10 +235,15 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
     x = np.asarray(rng.standard_normal(shape) * scale)
     if spec.kind in ("positive", "squares"):
         x = np.asarray(np.abs(x) + np.finfo(np.float16).tiny)
-    if spec.kind.startswith("doubled") and shape and shape[-1] % 2 == 0:
-        half = x[..., : shape[-1] // 2]
-        first = -half if spec.kind == "doubled2" else half
-        x = np.repeat(half, 2, axis=-1) if spec.kind == "doubled1" else np.concatenate([first, half], axis=-1)
+    if spec.kind in REPEATED and shape and shape[-1] % 2 == 0:
+        (pairs, sign), half = REPEATED[spec.kind], x[..., : shape[-1] // 2]
+        both = np.stack([sign * half, half], axis=-1 if pairs else -2)
+        x = both.reshape(shape)
+    elif spec.kind in TURNS and len(shape) == 2 and shape[0] == shape[1] and shape[0] % 2 == 0:
+        (pairs, sign), places = TURNS[spec.kind], np.arange(shape[0])
+        first, second = (places[::2], places[1::2]) if pairs else np.split(places, 2)
+        x = np.zeros(shape)
+        x[second, first], x[first, second] = -sign, sign
     elif spec.kind in ("hiding", "lowest"):
         x[..., :1, :] = -np.inf if spec.kind == "hiding" else np.finfo(dtype).min
     elif special and spec.kind in ("normal", "positive", "squares"):

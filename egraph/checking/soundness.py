@@ -168,13 +168,12 @@ class Checker:
     def passed(self) -> list[str]:
         found: dict[str, set[Any]] = {}
         made = self.rule.asks
-        for _, sample in self.cases("holds"):
-            for s, env, failing in self._readings(self._plain(sample)):
-                for t in () if failing else (*s.lhs.subterms(), *s.rhs.subterms()):
-                    if t.op is not None and (t.op.marker or t.op.name in made):
-                        for (name, sort), a in zip(t.op.operands, t.args, strict=True):
-                            if sort in (INT, FLOAT) and a.variables():
-                                found.setdefault(f"{name!r} of {t.op.name}", set()).add(a.value(env))
+        for _, _, _, s, env in self._held():
+            for t in (*s.lhs.subterms(), *s.rhs.subterms()):
+                if t.op is not None and (t.op.marker or t.op.name in made):
+                    for (name, sort), a in zip(t.op.operands, t.args, strict=True):
+                        if sort in (INT, FLOAT) and a.variables():
+                            found.setdefault(f"{name!r} of {t.op.name}", set()).add(a.value(env))
         idle = [k for k, values in found.items() if values <= {_DEFAULTS.get(k.split("'")[1], 0)}]
         return [self.problem("holds", f"no sample gives {k} another value than the default") for k in idle]
 
@@ -209,6 +208,12 @@ class Checker:
                 found[left, right] = (s, env, failing)
         return list(found.values())
 
+    def _held(self) -> Iterator[tuple[str, Sample, Drawn, Sides, dict[str, Any]]]:
+        """Each sample of `holds`, drawn, with the readings whose guards hold on it."""
+        for case, sample in self.cases("holds"):
+            drawn = self._plain(sample)
+            yield from ((case, sample, drawn, s, env) for s, env, failing in self._readings(drawn) if not failing)
+
     def _run(self, s: Sides, env: Mapping[str, Any], drawn: Drawn, other: Drawn, how: Seeding) -> Fired | str:
         try:
             return self.trial.run(s, drawn, other, env, how)
@@ -237,18 +242,13 @@ class Checker:
 
     def typed(self) -> list[str]:
         found = []
-        for case, sample in self.cases("holds"):
-            drawn = self._plain(sample)
-            for s, env, failing in self._readings(drawn):
-                if failing:
-                    continue
-                how = Seeding(left=False, right=True)
-                try:
-                    fired = self.inert.run(s, drawn, self._twin(sample), env, how)
-                except EGraphError as error:
-                    found.append(self.problem(case, f"two facts contradict each other: {error}", drawn))
-                    continue
-                found += [self.problem(case, p, drawn) for p in _wrong_facts(fired, env)]
+        for case, sample, drawn, s, env in self._held():
+            try:
+                fired = self.inert.run(s, drawn, self._twin(sample), env, Seeding(left=False, right=True))
+            except EGraphError as error:
+                found.append(self.problem(case, f"two facts contradict each other: {error}", drawn))
+                continue
+            found += [self.problem(case, p, drawn) for p in _wrong_facts(fired, env)]
         return found
 
     def refuse(self) -> list[str]:
@@ -356,15 +356,10 @@ class Checker:
         found = []
         asked = {p.head for p in self._asked()}
         for kind in (k for k in WITHHELD if k in asked):
-            for case, sample in self.cases("holds"):
-                drawn = self._plain(sample)
-                for s, env, failing in self._readings(drawn):
-                    if failing:
-                        continue
-                    how = Seeding(without=frozenset((kind,)))
-                    fired = self._run(s, env, drawn, self._twin(sample), how)
-                    if isinstance(fired, Fired) and fired.readings:
-                        found.append(self.problem(case, f"fires although nothing states the fact {kind!r}", drawn))
+            for case, sample, drawn, s, env in self._held():
+                fired = self._run(s, env, drawn, self._twin(sample), Seeding(without=frozenset((kind,))))
+                if isinstance(fired, Fired) and fired.readings:
+                    found.append(self.problem(case, f"fires although nothing states the fact {kind!r}", drawn))
         return found
 
     def all(self) -> list[str]:

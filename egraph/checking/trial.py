@@ -17,7 +17,7 @@ from ..terms import FLOAT, INT, INTS, LIST, TENSOR, IllFormed
 from ..terms.dtypes import NAMES, code
 from ..terms.expression import Expr, fill, number
 from ..terms.meaning import evaluate
-from .sample import Drawn
+from .sample import REPEATED, TURNS, Drawn
 
 _LIMITS = Limits(iterations=8, tuples=20_000)
 _MARK = 1000  # numbers of values made for subterms; variables are numbered below
@@ -183,12 +183,21 @@ class _Seed:
             ]
         if spec.kind == "ids=" and (ids := counted(value)):
             lines.append(("irange", f"(irange {v} {ids[0]} {ids[1]} {ids[2]})"))
+        if value.dtype == bool and value.size and (value.all() or not value.any()):
+            truth = "all-true" if value.all() else "all-false"
+            lines.append((truth, f"({truth} {v})"))
+        if value.dtype.kind == "f" and value.size == 1 and np.isneginf(value).all():
+            lines.append(("never", f"(never {v})"))
         if lowest(value):
             lines.append(("lowest", f"(lowest {v})"))
         if spec.kind == "causal":
             lines.append(("visible", f"(visible {v})"))
-        if spec.kind.startswith("doubled"):
-            lines.append(("doubled", f"(doubled {v} {spec.kind[-1]})"))
+        if spec.kind in REPEATED:
+            pairs, sign = REPEATED[spec.kind]
+            lines.append(("doubled", f"(doubled {v} {pairs} {sign})"))
+        if spec.kind in TURNS:
+            pairs, sign = TURNS[spec.kind]
+            lines.append(("turns", f"(turns {v} {pairs} {sign})"))
         return lines
 
     def _shape(self, v: str, value: np.ndarray, second: np.ndarray) -> list[tuple[str, str]]:

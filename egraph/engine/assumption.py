@@ -27,5 +27,6 @@ ROWS_VISIBLE = Assumption(
 SCORES_FINITE = Assumption(
     "the scores of an attention are finite, and so is what a mask adds to them, or -inf", loose=True
 )
+HALF_SCORES = Assumption("attention scores in float16 stay well above its lowest number", loose=True)
 SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
 FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)

@@ -27,16 +27,30 @@ class Declared:
     anchors: bool = False
 
 
-def doubled(x: Any, pairs: int) -> bool:
-    """The last axis is cat(t, t) (pairs = 0), holds every element twice (1), or is cat(-t, t) with no zero in t (2)."""
+def doubled(x: Any, pairs: int, sign: int) -> bool:
+    """The last axis is cat(t, t) (pairs = 0) or holds every element twice (1); with a sign of -1 the first of each pair
+    is negated, and none is zero.
+    """
     x = np.asarray(x)
     if not x.ndim or not x.size or x.shape[-1] % 2:
         return False
-    half, sign = x.shape[-1] // 2, -1 if pairs == 2 else 1
-    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs == 1 else (np.s_[..., :half], np.s_[..., half:])
+    half = x.shape[-1] // 2
+    a, b = (np.s_[..., ::2], np.s_[..., 1::2]) if pairs else (np.s_[..., :half], np.s_[..., half:])
     first = x.reshape(-1, x.shape[-1])[0]  # tells most tables apart
     alike = np.array_equal(first[a], sign * first[b]) and np.array_equal(x[a], sign * x[b])
-    return alike and (pairs < 2 or bool(x.all()))
+    return alike and (sign > 0 or bool(x.all()))
+
+
+def turns(x: Any, pairs: int, sign: int) -> bool:
+    """y @ x is a quarter turn of each pair of y, by halves (pairs = 0) or interleaved (1); backwards if sign is -1."""
+    x = np.asarray(x)
+    if x.ndim != 2 or x.shape[0] != x.shape[1] or not x.size or x.shape[0] % 2 or np.count_nonzero(x[0]) != 1:
+        return False
+    places = np.arange(x.shape[0])
+    first, second = (places[::2], places[1::2]) if pairs else np.split(places, 2)
+    turn = np.zeros(x.shape)
+    turn[second, first], turn[first, second] = -sign, sign
+    return np.array_equal(x, turn)
 
 
 def counted(x: np.ndarray) -> tuple[int, int, int] | None:
@@ -83,7 +97,10 @@ def _mask_exact(mask: Any, q: np.ndarray, k: np.ndarray) -> bool:
 FACTS: Mapping[str, Declared] = MappingProxyType({
     "dtype": Declared("T", "i64"), "rank": Declared("T", "i64"), "len": Declared("T", "i64"),
     "fval": Declared("T", "f64"),
-    "visible": Declared("T", says="no row of {0} hides every key", holds=_visible), "all-true": Declared("T"),
+    "visible": Declared("T", says="no row of {0} hides every key", holds=_visible),
+    "never": Declared("T", says="{0} is -inf", holds=lambda x: np.size(x) == 1 and bool(np.isneginf(x).all())),
+    "all-true": Declared("T", says="{0} is true throughout", holds=lambda x: bool(np.all(x))),
+    "all-false": Declared("T", says="{0} is false throughout", holds=lambda x: not np.any(x)),
     "lowest": Declared("T", says="{0} masks", holds=lowest), "row-true": Declared("T"), "no-negative": Declared("T"),
     "has-zero": Declared("T"),
     "zero-or-more": Declared("T", says="no element of {0} is below 0", holds=_zero_or_more),
@@ -91,7 +108,8 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "floating": Declared("i64"), "filled": Declared("T", "f64"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
-    "doubled": Declared("T i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "doubled": Declared("T i64 i64", says="{0} repeats itself", holds=doubled, anchors=True),
+    "turns": Declared("T i64 i64", says="{0} turns pairs", holds=turns, anchors=True),
     "irange": Declared("T i64 i64 i64", says="{0} is a range"),
     "within": Declared("T T i64 i64", says="axis {2} of {0} broadcasts into {1}", holds=_within),
     "same-batch": Declared(
@@ -102,10 +120,14 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "supported": Declared("String i64"),
 })  # fmt: skip
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
-TRUTHS = ("visible", "all-true", "lowest", "row-true", "no-negative", "has-zero", "zero-or-more", "above-zero")
+TRUTHS = (
+    "visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero", "zero-or-more", "above-zero",
+)  # fmt: skip
 #: What only the reader states, of constants.
-TOLD = ("fval", "filled", "const", "doubled", "irange", "lowest", "visible")
+TOLD = (
+    "fval", "filled", "const", "doubled", "turns", "irange", "lowest", "never", "visible", "all-true", "all-false",
+)  # fmt: skip
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")
 
-__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest"]
+__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest", "turns"]

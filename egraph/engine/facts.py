@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
+from ..errors import RuleError
 from ..terms import LIST, NODE, OPS, TENSOR, Op
-from ..terms.dtypes import BOOL, INT64
+from ..terms.dtypes import BOOL, FLOAT32, INT64, masking
 from . import bounds, masks
 from .fact import FACTS
 from .masks import Law
@@ -100,6 +101,7 @@ def _general() -> list[Law]:
         ),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         *_numbers(),
+        *_scaled(),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
         ("along-rest", "(along l a k) (> k 0) (= l (Cons x r))", "(along r a (- k 1))"),
         ("extent-none", "(along l a k) (= l (Nil))", "(set (extent l a) 0)"),
@@ -110,6 +112,16 @@ def _general() -> list[Law]:
         ),
         *_shapes("spread", "broadcast", ["x", "y"]),
     ]
+
+
+def _scaled() -> Iterator[Law]:
+    """What a scalar or a vector of one element scales has the sizes of the result, where those alone are known."""
+    for op in ("Mul", "Div"):
+        for x, c in (("x", "y"), ("y", "x")) if op == "Mul" else (("x", "y"),):
+            term = f"(= o ({op} x y)) (= d (dim o i))"
+            yield f"scaled-{op}-{x}", f"{term} (= 0 (rank {c}))", f"(union (dim {x} i) d)"
+            one = f"(= 1 (rank {c})) (= (DNum 1) (dim {c} -1)) (= r (rank {x})) (> r 0)"
+            yield f"scaled-{op}-{x}-one", f"{term} {one}", f"(union (dim {x} i) d)"
 
 
 def _numbers() -> Iterator[Law]:
@@ -144,6 +156,8 @@ def _laws(op: Op) -> list[Law]:
 
 
 def _shapes(term: str, law: str, names: list[str]) -> Iterator[Law]:
+    if law and law not in SHAPES:
+        raise RuleError(f"term {term}: no shape law is named {law!r}; there are {', '.join(sorted(SHAPES))}")
     for i, (body, action) in enumerate(SHAPES.get(law, ())):
         for k, n in enumerate(names):
             body, action = body.replace(f"${k}", n), action.replace(f"${k}", n)
@@ -190,6 +204,8 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
     "reshape": [
         ("(= n (len $1))", "(set (rank o) n)"),
         ("(= n (len $1)) (= (DNum k) (elem $1 j)) (> k 0)", "(union (dim o (- j n)) (DNum k))"),
+        # a symbol that is 0 copies a size instead, and all is empty then
+        ("(= n (len $1)) (= d (elem $1 j)) (= d (DSym s))", "(union (dim o (- j n)) d)"),
         (
             "(= n (len $1)) (= (DNum 0) (elem $1 j)) (= r (rank $0)) (= d (dim $0 (- j r)))",
             "(union (dim o (- j n)) d)",
@@ -295,7 +311,10 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ),
         ("(= 3 (rank $2)) (= d (dim $2 -1))", "(union (dim o -1) d)"),
     ],
-    "scalar": [("", "(set (rank o) 0) (set (fval o) $0) (const o)")],
+    "scalar": [
+        ("", "(set (rank o) 0) (set (fval o) $0) (const o)"),
+        (f"(= {FLOAT32} $1) (<= $0 {masking(4)!r})", "(lowest o)"),
+    ],
     "ints": [
         ("", "(set (rank o) 1) (set (len o) (vec-length $0)) (union (dim o -1) (DNum (vec-length $0))) (const o)"),
         ("(idx j) (< j (vec-length $0))", "(union (elem o j) (DNum (vec-get $0 j)))"),

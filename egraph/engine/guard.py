@@ -116,13 +116,20 @@ def _eq_multiple(x: Expr, v: Expr, k: int) -> Guard:
 
 def _compared(sign: str, x: Operand, y: Operand) -> Guard:
     x, y = _operand(x), _operand(y)
+    sorts = [FACTS[e.head].value if e.sort == "fact" and e.head in FACTS else e.sort for e in (x, y)]
+    if sorts[0] != sorts[1] and "fact" not in sorts:
+        raise RuleError(
+            f"{called(x)} {sign} {called(y)} compares sorts {sorts[0]} and {sorts[1]}; "
+            "a size is written num(4), a value real(1.0)"
+        )
 
     def test(env: dict[str, Any]) -> bool:
         for a, b in ((x, y), (y, x)) if sign == "=" else ():
             v = _inner(a)
             if v.head == "var" and v.args[0] not in env:
-                env[v.args[0]] = b.value(env)
-                return env[v.args[0]] is not None
+                value = b.value(env)
+                env.update({} if value is None else {v.args[0]: value})
+                return value is not None
         left, right = x.value(env), y.value(env)
         return left is not None and right is not None and bool(_SIGNS[sign](left, right))
 

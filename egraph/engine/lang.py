@@ -145,11 +145,18 @@ def is_const(c: Expr) -> Guard:
     return relation("const", c)
 
 
-def doubled(c: Expr, pairs: int | Int) -> Guard:
-    """c is a constant whose last axis is cat(t, t) (pairs = 0), holds every element twice (pairs = 1), or is cat(-t, t)
-    with no zero in t (pairs = 2).
+def doubled(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
+    """c is a constant whose last axis is cat(t, t) (pairs = 0), or holds every element twice (1); with a sign of -1 the
+    first of each pair is negated, and none is zero.
     """
-    return relation("doubled", c, pairs)
+    return relation("doubled", c, pairs, sign)
+
+
+def turns(c: Expr, pairs: int | Int, sign: int | Int) -> Guard:
+    """c is a constant matrix, and y @ c a quarter turn of each pair of y: by halves (pairs = 0) or interleaved (1);
+    backwards with a sign of -1.
+    """
+    return relation("turns", c, pairs, sign)
 
 
 def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
@@ -183,6 +190,21 @@ def zero_or_more(x: Expr) -> Guard:
 def above_zero(x: Expr) -> Guard:
     """Every element of the floating x is above 0, or NaN, by proof."""
     return relation("above-zero", x)
+
+
+def never(c: Expr) -> Guard:
+    """c is a constant of one element, -inf."""
+    return relation("never", c)
+
+
+def all_true(m: Expr) -> Guard:
+    """Every element of the boolean m is true, by proof."""
+    return relation("all-true", m)
+
+
+def all_false(m: Expr) -> Guard:
+    """Every element of the boolean m is false, by proof."""
+    return relation("all-false", m)
 
 
 def visible(m: Expr) -> Guard:
@@ -224,10 +246,9 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
-    "above_zero", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
-    "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt",
-    "mask_exact", "ne",
-    "near", "num", "operator", "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape", "size",
-    "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "unsqueeze",
-    "variable", "visible", "within", "zero_or_more",
+    "above_zero", "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
+    "dtype", "elem", "eq", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift", "load_egglog",
+    "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
+    "same_batch", "scalar", "select", "shape", "size", "size_known", "slice_", "squeeze", "supported", "symbolic",
+    "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
     no-negative(x)        no element is negative, and all are of the order of sizes: sums of some do not wrap around
     has-zero(x)           along the last axis, every row of x has a 0
     all-true(x)           every element is true, or a number other than 0
+    all-false(x)          every element is false
     row-true(c)           along the last axis, every row of the boolean c has a true element
     visible(m)            no row of the mask m, boolean or added, hides every key
     as-columns(x, r)      x is the vector r along the last axis
@@ -65,6 +66,9 @@ def _truth() -> list[Law]:
     column = "(has-zero x) (no-negative y) (= (DNum 1) (dim y -1))"
     return [
         ("always-number", "(= o (Int0 k)) (!= k 0)", "(all-true o)"),
+        ("never-not", "(all-true x) (= o (Not x))", "(all-false o)"),
+        ("always-not", "(all-false x) (= o (Not x))", "(all-true o)"),
+        *((f"never-{op}", f"(all-false x) (= o {term})", "(all-false o)") for op, term in moving()),
         *((f"always-{op}", f"(all-true x) (= o {term})", "(all-true o)") for op, term in moving()),
         ("always-cast", f"(all-true x) (= o (Cast x {BOOL}))", "(all-true o)"),
         ("always-and", "(= o (And x y)) (all-true x) (all-true y)", "(all-true o)"),

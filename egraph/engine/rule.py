@@ -199,21 +199,39 @@ def rule(
         if not law:
             raise RuleError(f"rule {name}: the docstring must state the law in its first line")
         spread = {k: tuple(v) for k, v in (expand or {}).items()}
-        parameters = [p for p in inspect.signature(f).parameters if p not in spread]
+        given = [*inspect.signature(f).parameters]
+        if unknown := [p for p in spread if p not in given]:
+            raise RuleError(f"rule {name}: expand names {unknown[0]!r}, which is no parameter")
+        parameters = [p for p in given if p not in spread]
+        for p in parameters:
+            if not (isinstance(hint := hints.get(p), type) and issubclass(hint, Expr)):
+                raise RuleError(f"rule {name}: parameter {p} wants a sort as annotation, such as Tensor, Int or Float")
+        samples = (holds,) if isinstance(holds, Mapping) else tuple(holds)
+        if not all(isinstance(sample, Mapping) for sample in (*samples, *refuse)):
+            raise RuleError(f'rule {name}: a sample maps parameters to what is drawn for them, such as {{"x": "b n"}}')
         variables = {p: variable(p, hints[p]) for p in parameters}
-        sides = tuple(
-            f(**variables, **dict(zip(spread, values, strict=True))) for values in itertools.product(*spread.values())
-        )
+        try:
+            sides = tuple(
+                f(**variables, **dict(zip(spread, values, strict=True)))
+                for values in itertools.product(*spread.values())
+            )
+            for s in sides:
+                _check_closed(name, s)
+        except (TypeError, AttributeError, ValueError) as error:
+            raise RuleError(
+                f"rule {name}: {error}; a law returns Sides(left, right, when=[guards]) of terms, "
+                "in which a number is written real(2.0)"
+            ) from error
         taken = tuple(assumes)
         if contract == "finite" and not any(isinstance(a, Assumption) and a.loose for a in taken):
             taken = (*taken, FINITE)
         made = Rule(
             name, law[0].strip(), sides, contract, stage,
-            (holds,) if isinstance(holds, Mapping) else tuple(holds), tuple(refuse), taken,
+            samples, tuple(refuse), taken,
             {p: v.sort for p, v in variables.items()}, f"{f.__module__}:{f.__code__.co_firstlineno}",
         )  # fmt: skip
-        for s in sides:
-            _check_closed(name, s)
+        if strange := made.asks - OPS.keys() - {op.name for op in made.terms}:
+            raise RuleError(f"rule {name}: supported() asks for {sorted(strange)[0]!r}, and no term is named so")
         return made
 
     return make

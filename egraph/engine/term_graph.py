@@ -61,9 +61,9 @@ class TermGraph:
 
         With `into`, the term is stated to be equal to that id (a second spelling of one value).
         """
-        sorts = self.ops[name].sorts
         values = tuple(
-            self._list(a) if s == LIST else self.vector(a) if s == INTS else a for a, s in zip(args, sorts, strict=True)
+            self._list(a) if s == LIST else self.vector(a) if s == INTS else a
+            for a, s in self.ops[name].with_sorts(args)
         )
         key = (name, *values)
         known = self._ids.get(key)
@@ -112,8 +112,12 @@ class TermGraph:
             self._dim("elem", value, i, d)
 
     def _dim(self, fact: str, value: int, index: int, d: int | str) -> None:
-        kind = "num" if isinstance(d, int) else "sym"
-        self.state(f"{fact}-{kind}", value, index, d if isinstance(d, int) else self.symbol(d))
+        self.place(fact, value, index, d if isinstance(d, int) else f"${self.symbol(d)}")
+
+    def place(self, fact: str, value: int, index: int, d: int | str) -> None:
+        """One "dim" or "elem" of a value, as a frozen e-graph has it: a number, or a symbol ("$k")."""
+        kind, number = ("num", d) if isinstance(d, int) else ("sym", int(d[1:]))
+        self.state(f"{fact}-{kind}", value, index, number)
 
     def source(self, symbol: str, value: int, axis: int) -> None:
         """Graph input `value` has the dimension `symbol` at `axis` (counted from the end)."""

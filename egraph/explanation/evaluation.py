@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..engine.frozen import Frozen, Row
 from ..engine.term_graph import TermGraph
-from ..terms import CLASSES, DIM, INTS, LEAVES, TENSOR, Op, names
+from ..terms import CLASSES, FLOAT, INTS, LEAVES, TENSOR, Op, names
 from ..terms.dtypes import NAMES, eps
 
 Array = npt.NDArray[Any]
@@ -75,17 +75,14 @@ class Evaluation:
                 self._leaves[args[0]] = self._leaf(term)
             return self._leaves[args[0]]
         op = self.ops[name]
-        values: list[Any] = []
-        for a, sort in zip(args, op.sorts, strict=True):
-            v: Any = self.values.get(a) if sort in CLASSES else self._vectors[a] if sort == INTS else a
-            if v is None:
-                return None
-            values.append(float(v) if sort == "f64" else v)
-        return self._apply(op, values)
+        return self._apply(op, [
+            self.values.get(a) if s in CLASSES else self._vectors[a] if s == INTS else float(a) if s == FLOAT else a
+            for a, s in op.with_sorts(args)
+        ])  # fmt: skip
 
     def _apply(self, op: Op, values: Sequence[Any]) -> Any:
-        """A term's numpy meaning; None if it has none or the drawn shapes do not fit."""
-        if op.numpy is None:
+        """A term's numpy meaning; None if it has none, an operand is unknown or the drawn shapes do not fit."""
+        if op.numpy is None or any(v is None for v in values):
             return None
         try:
             with np.errstate(all="ignore"):
@@ -168,15 +165,8 @@ class Evaluation:
         return compared, worst, None
 
     def _value(self, row: Row, values: Mapping[int, Any]) -> Any:
-        children, attrs, operands = iter(row.children), iter(row.attrs), list[Any]()
-        for sort in self.ops[row.op].sorts:
-            if sort == DIM:
-                return None
-            v: Any = values.get(next(children)) if sort in CLASSES else next(attrs)
-            if v is None:
-                return None
-            operands.append(v)
-        return self._apply(self.ops[row.op], operands)
+        op = self.ops[row.op]
+        return self._apply(op, op.joined(map(values.get, row.children), row.attrs))
 
 
 def _allowed(array: Array, facts: Collection[str]) -> Array:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..budget import Budget, LimitReached, Limits
 from ..engine.fact import OF_SYMBOLS
@@ -20,7 +21,7 @@ from ..engine.rule import Rule
 from ..engine.saturate import Engine, Runs
 from ..engine.term_graph import TermGraph
 from ..errors import UnsoundMerge, one_line
-from ..terms import CLASSES, CONSTANTS, DIM, INTS, LEAVES, NUMBERS, TENSOR, Op
+from ..terms import CONSTANTS, LEAVES, NUMBERS, Op
 from .evaluation import Evaluation, NumberSource
 from .matching import instance
 from .notation import Notation
@@ -158,9 +159,7 @@ def _merged(small: TermGraph, frozen: Frozen) -> None:
     for kind in ("dim", "elem"):
         stated, small.facts[f"{kind}-sym"] = small.facts[f"{kind}-sym"], []
         for term, at, symbol in stated:
-            d = frozen.symbols.get(symbol, f"${symbol}")
-            fact, value = (f"{kind}-num", d) if isinstance(d, int) else (f"{kind}-sym", int(d[1:]))
-            small.state(fact, term, at, value)
+            small.place(kind, term, at, frozen.symbols.get(symbol, f"${symbol}"))
     for fact, places in (("source", [2]), ("dimsum", [0, 1, 2]), ("dimplus", [0, 1])):
         stated, small.facts[fact] = small.facts[fact], []
         for row in stated:
@@ -202,15 +201,9 @@ def _moved(small: TermGraph, regions: Regions, view: View, named: dict[int, int]
     return ids[view.rows[0].cls]
 
 
-def _arguments(small: TermGraph, row: Row, ids: Mapping[int, int], regions: Regions) -> Iterator[int]:
-    children, attrs = iter(row.children), iter(row.attrs)
-    for sort in small.ops[row.op].sorts:
-        if sort == TENSOR:
-            cls = next(children)
-            yield ids[cls] if cls in ids else regions.start[cls]
-        else:
-            value = next(attrs)
-            yield small.vector(value) if sort == INTS else value
+def _arguments(small: TermGraph, row: Row, ids: Mapping[int, int], regions: Regions) -> list[Any]:
+    children = (ids[c] if c in ids else regions.start[c] for c in row.children)
+    return small.ops[row.op].joined(children, (small.vector(a) if isinstance(a, tuple) else a for a in row.attrs))
 
 
 def _true(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
@@ -228,7 +221,7 @@ def _elements(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
         return
     small.state("len", term, len(elements))
     for at, d in elements.items():
-        small.state(*(("elem-num", term, at, d) if isinstance(d, int) else ("elem-sym", term, at, int(d[1:]))))
+        small.place("elem", term, at, d)
 
 
 def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
@@ -241,10 +234,8 @@ def _known(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:
         return
     small.state("rank", term, len(shape))
     for at, d in enumerate(shape):
-        if isinstance(d, int):
-            small.state("dim-num", term, at - len(shape), d)
-        elif d is not None:
-            small.state("dim-sym", term, at - len(shape), int(d[1:]))
+        if d is not None:
+            small.place("dim", term, at - len(shape), d)
 
 
 def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
@@ -256,17 +247,16 @@ def _goal(region: Region, leaves: dict[int, int], known: dict[str, Op]) -> str:
         return named.get(cls, f"c{cls}")
 
     for cls, row in region.rows.items():
-        children, attrs, texts = iter(row.children), iter(row.attrs), list[str]()
-        for _, sort in known[row.op].operands:
-            if sort in CLASSES:
-                texts.append(operand(next(children)))
-            elif sort == INTS:
-                values = next(attrs)
-                texts.append(f"(vec-of {' '.join(map(str, values))})" if values else "(vec-empty)")
-            elif sort != DIM:
-                texts.append(repr(next(attrs)))
-        facts.append(f"(= {operand(cls)} ({row.op} {' '.join(texts)}))")
+        texts = known[row.op].joined(map(operand, row.children), map(_literal, row.attrs))
+        facts.append(f"(= {operand(cls)} ({row.op} {' '.join(t for t in texts if t is not None)}))")
     return " ".join(reversed(facts))
+
+
+def _literal(value: Any) -> str:
+    """An attribute in egglog's language."""
+    if isinstance(value, tuple):
+        return f"(vec-of {' '.join(map(str, value))})" if value else "(vec-empty)"
+    return repr(value)
 
 
 class Replay:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..engine.frozen import Row
 from ..engine.rule import Rule, Sides
 from ..terms import CLASSES
 from ..terms.expression import Expr
-from .notation import Notation
+from .notation import Notation, attribute
 
 Env = dict[str, Any]  # tensor, list and node variables: classes; others: numbers and tuples
 
@@ -50,14 +49,7 @@ def _match(e: Expr, cls: int, env: Env, notation: Notation) -> Iterator[Env]:
             if e.op is not None and e.op.commutative and row.children[0] != row.children[1]:
                 orders.append(row.children[::-1])
             for children in orders:
-                yield from _operands(e, 0, iter_values(e, row, children), env, notation)
-
-
-def iter_values(e: Expr, row: Row, children: tuple[int, ...]) -> list[Any]:
-    """The operands of a row in the order of the term's signature."""
-    assert e.op is not None
-    inner, attrs = iter(children), iter(row.attrs)
-    return [next(inner) if s in CLASSES else None if s == "Dim" else next(attrs) for s in e.op.sorts]
+                yield from _operands(e, 0, notation.ops[row.op].joined(children, row.attrs), env, notation)
 
 
 def _value(e: Expr, env: Env) -> Any:
@@ -98,19 +90,9 @@ def _class(e: Expr, env: Env, notation: Notation) -> int | None:
     if e.head == "var":
         return env.get(str(e.args[0]))
     assert e.op is not None
-    children: list[int] = []
-    attrs: list[Any] = []
-    for a in e.args:
-        if a.sort in CLASSES:
-            c = _class(a, env, notation)
-            if c is None:
-                return None
-            children.append(c)
-        else:
-            attrs.append(_value(a, env))
-            if attrs[-1] is None:
-                return None
-    return notation.lookup.get((e.head, tuple(children), tuple(attrs)))
+    values = [_class(a, env, notation) if a.sort in CLASSES else _value(a, env) for a in e.args]
+    children, attrs = e.op.parted(values)
+    return None if None in values else notation.lookup.get((e.head, tuple(children), tuple(attrs)))
 
 
 def _bound(s: Sides, env: Env, notation: Notation) -> Env | None:
@@ -150,10 +132,9 @@ def show(e: Expr, env: Env, notation: Notation, binds: int = 0) -> str:
         name = str(e.args[0])
         if e.sort in CLASSES:
             return notation.within(env[name], binds) if name in env else name
-        value = env.get(name, name)
-        return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
+        return attribute(env.get(name, name))
     if e.head == "lit":
-        return f"{e.args[0]:g}" if isinstance(e.args[0], float) else str(e.args[0])
+        return attribute(e.args[0])
     if e.op is None:
         return _number(e, env, notation)
     return notation.compose(e.head, e.args, lambda a, strength: show(a, env, notation, strength), binds,
@@ -169,10 +150,8 @@ def _items(e: Expr, env: Env, notation: Notation) -> list[str]:
 def _number(e: Expr, env: Env, notation: Notation) -> str:
     """Arithmetic on attributes, and dimensions."""
     value = _value(e, env)
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, int | tuple):
-        return str(list(value) if isinstance(value, tuple) else value)
+    if value is not None:
+        return attribute(value)
     texts = [show(a, env, notation) for a in e.args]
     if e.head == "DNum":
         return texts[0]

@@ -7,8 +7,9 @@ only record what they match.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from ..budget import Budget, Limits
@@ -48,14 +49,15 @@ class Miss:
 
 def near_misses(
     engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True,
-    budget: Budget | None = None,
+    budget: Budget | None = None, sizes: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Miss]:  # fmt: skip
     """What almost matched at the classes `live`, one miss per class and rule, in a fixed order.
 
     At the classes `inner` something is fused already: there only rules that would take in several stages count,
     and such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of
     `engine` before this call, which adds relations to it but no terms and no equalities. Without `complete` the
-    e-graph is one whose saturation was stopped, and a rule may not have run where all its guards hold.
+    e-graph is one whose saturation was stopped, and a rule may not have run where all its guards hold. `sizes` are
+    names of symbolic dimensions ("$k"), for people.
     Raises LimitReached when the `budget` has no time left.
     """
     budget = budget or Budget(Limits())
@@ -105,7 +107,7 @@ def near_misses(
                 continue
             if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
                 needs = " and ".join(g.says for g in t.guards)
-                said = _found(frozen, t.columns, values)
+                said = _found(frozen, t.columns, values, sizes)
                 found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
     return [found[key] for key in sorted(found)]
 
@@ -158,27 +160,26 @@ def _makes_progress(rule: Rule, sides: Sides) -> bool:
 
 
 def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:
-    read: dict[str, Callable[[Any], Any]] = {
-        INT: engine.egraph.value_to_i64,
-        FLOAT: engine.egraph.value_to_f64,
-        TENSOR: frozen.class_of,
-    }
+    egraph = engine.egraph
+    read: dict[str, Callable[[Any], Any]]
+    read = {INT: egraph.value_to_i64, FLOAT: egraph.value_to_f64, TENSOR: frozen.class_of}
     values = [read[sort](v) for (_, sort), v in zip(columns, row.inputs[1:], strict=True)]
     return frozen.class_of(row.inputs[0]), values
 
 
-def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any]) -> str:
+def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any], sizes: Mapping[str, str]) -> str:
     """The facts of what a guard looked at, such as `w is float32[64]`."""
-    said = []
-    for (name, sort), value in zip(columns, values, strict=True):
-        said.append(f"{name} is {describe(frozen, value) if sort == TENSOR else value}")
-    return ", ".join(said)
+    return ", ".join(
+        f"{name} is {describe(frozen, value, sizes) if sort == TENSOR else value}"
+        for (name, sort), value in zip(columns, values, strict=True)
+    )
 
 
-def describe(frozen: Frozen, cls: int) -> str:
+def describe(frozen: Frozen, cls: int, sizes: Mapping[str, str]) -> str:
     """Type, shape and, for a constant of one element, the value of a class."""
     shape = frozen.shape(cls)
-    dims = "[rank unknown]" if shape is None else f"[{', '.join('?' if d is None else str(d) for d in shape)}]"
+    known = ("?" if d is None else sizes.get(d, d) if isinstance(d, str) else str(d) for d in shape or ())
+    dims = "[rank unknown]" if shape is None else f"[{', '.join(known)}]"
     number = frozen.number.get(cls)
     return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + ("" if number is None else f" {number:g}")
 
@@ -241,8 +242,14 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     ]
     at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
     further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
+    runs = None if engine.target is None else {op for op, _ in engine.target.runs(engine.extra_ops.values())}
+
+    def told_of(r: Rule) -> str:
+        lacking = sorted(r.asks - runs) if runs is not None else []
+        return f"{r.name} ({r.law})" + (f", and the target has no {' or '.join(lacking)}" if lacking else "")
+
     return [
-        DeadEnd(cls, marker, tuple(f"{r.name} ({r.law})" for r in takers[marker]))
+        DeadEnd(cls, marker, tuple(map(told_of, takers[marker])))
         for cls, marker in stops
         if (cls, marker) not in further
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..engine.frozen import Frozen, Row
-from ..terms import CLASSES, DIM, INTS, LIST, NUMBERS, OPS, TENSOR, Op
+from ..terms import CLASSES, LIST, NUMBERS, OPS, Op
 
 _LONGEST = 400
 
@@ -77,26 +77,14 @@ class Notation:
         return items
 
     def _row(self, r: Row, binds: int) -> str:
-        children, attrs = iter(r.children), iter(r.attrs)
-        operands = [
-            (s, next(children) if s in CLASSES else None if s == DIM else next(attrs)) for s in self.ops[r.op].sorts
-        ]
+        op = self.ops[r.op]
 
-        def show(operand: tuple[str, Any], strength: int) -> str:
-            sort, value = operand
-            if sort in (TENSOR, "Nd"):
-                return self.within(value, strength)
-            return (
-                "?"
-                if value is None
-                else str(list(value))
-                if sort == INTS
-                else f"{value:g}"
-                if sort == "f64"
-                else str(value)
-            )
+        def show(operand: tuple[Any, str], strength: int) -> str:
+            value, sort = operand
+            return self.within(value, strength) if sort in CLASSES else "?" if value is None else attribute(value)
 
-        return self.compose(r.op, operands, show, binds, lambda operand: self.items(operand[1]))
+        operands = list(op.with_sorts(op.joined(r.children, r.attrs)))
+        return self.compose(r.op, operands, show, binds, lambda operand: self.items(operand[0]))
 
     def compose(
         self, op: str, operands: Sequence[Any], show: Show, binds: int, items: Callable[[Any], list[str]]
@@ -110,7 +98,7 @@ class Notation:
         if op == "Neg":
             return f"-{show(operands[0], 3)}"
         texts: list[str] = []
-        for operand, sort in zip(operands, term.sorts, strict=True):
+        for operand, sort in term.with_sorts(operands):
             texts += items(operand) if sort == LIST else [show(operand, 3 if op == "SliceC" else 0)]
         if op == "SliceC":
             x, axis, start, end, step = texts
@@ -121,6 +109,11 @@ class Notation:
         if term.implied and texts[-1] == "-1":
             texts.pop()
         return f"{_name(term)}({', '.join(texts)})"
+
+
+def attribute(value: Any) -> str:
+    """A number or a vector of them."""
+    return f"{value:g}" if isinstance(value, float) else str(list(value) if isinstance(value, tuple) else value)
 
 
 def _name(op: Op) -> str:

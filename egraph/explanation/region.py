@@ -175,7 +175,7 @@ class Regions:
                     continue
                 terms[term] = spelled
                 for name, args in spelled:
-                    children = [a for a, s in zip(args, self.graph.ops[name].sorts, strict=True) if s in CLASSES]
+                    children, _ = self.graph.ops[name].parted(args)
                     if name == "Shape":  # only the dimensions matter, and they are facts
                         cut.update(c for c in children if c not in terms)
                         children = []
@@ -202,29 +202,21 @@ class Regions:
         def facts(cls: int) -> tuple[object, ...]:
             return (self.frozen.dtype.get(cls), self.frozen.shape(cls), self.frozen.number.get(cls))
 
-        chosen = tuple((number(c), r.op, tuple(map(number, r.children)), r.attrs) for c, r in region.rows.items())
+        def numbered(r: Row) -> tuple[object, ...]:
+            return (number(r.cls), r.op, tuple(map(number, r.children)), r.attrs)
+
+        chosen = tuple(map(numbered, region.rows.values()))
         terms = []
         for t, spelled in cone.terms.items():  # breadth first: the same order for the same structure
             for name, args in spelled:
-                sorts = self.graph.ops[name].sorts
-                inner = (number(self._class(s, a)) if s in CLASSES else a for a, s in zip(args, sorts, strict=True))
-                cls = number(self._class(self.graph.ops[name].out, t))
+                op = self.graph.ops[name]
+                inner = (number(self.frozen.cell(s, a)) if s in CLASSES else a for a, s in op.with_sorts(args))
+                cls = number(self.frozen.cell(op.out, t))
                 terms.append((cls, name, *((facts(self.frozen.values[t]),) if name == "Const" else inner)))
         ends = {*region.leaves, *region.sized, *(self.frozen.values[t] for t in cone.cut)}
-        views = tuple(
-            (number(r.cls), r.op, tuple(map(number, r.children)), r.attrs)
-            for v in (*region.views, *([region.lift] if region.lift else []))
-            for r in (*v.rows, *v.numbers)
-        )
-        return (
-            chosen,
-            tuple(terms),
-            views,
-            tuple(sorted(((number(c), facts(c)) for c in ends), key=lambda e: e[0])),
-        )
-
-    def _class(self, sort: str, term: int) -> int:
-        return self.frozen.cell(sort, term)
+        seen = (*region.views, *([region.lift] if region.lift else []))
+        views = tuple(numbered(r) for v in seen for r in (*v.rows, *v.numbers))
+        return chosen, tuple(terms), views, tuple(sorted(((number(c), facts(c)) for c in ends), key=lambda e: e[0]))
 
     def _connect(self, leaf: int, terms: dict[int, list[Term]], cut: set[int]) -> None:
         """Take in how a leaf beside the cone is computed from terms of the cone, if it is, in a few steps.
@@ -244,9 +236,7 @@ class Regions:
                 else:
                     found[term] = rows
                     for name, args in rows:
-                        sorts = self.graph.ops[name].sorts
-                        pairs = zip(args, sorts, strict=True)
-                        deeper += [a for a, s in pairs if s in CLASSES]
+                        deeper += self.graph.ops[name].parted(args)[0]
             level = deeper
         if meets:
             terms.update(found)
@@ -274,7 +264,7 @@ class Regions:
                 continue
             terms[t] = self.spelled(t)
             for name, args in terms[t]:
-                stack += [a for a, s in zip(args, self.graph.ops[name].sorts, strict=True) if s in CLASSES]
+                stack += self.graph.ops[name].parted(args)[0]
         return found
 
     def candidates(self, region: Region) -> tuple[int, ...]:

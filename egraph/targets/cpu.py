@@ -80,6 +80,9 @@ BODIES: Kernels = {
         """,
 }
 
+#: What runs elsewhere for operators that have no kernel here.
+FALLBACK: Kernels = {}
+
 
 _X, _C, _NONE = "x", "c", ""
 # Zen 3 with AVX2, one thread, chains of one op: (time of 20 - time of 4)/16. Rates below what memory traffic costs have

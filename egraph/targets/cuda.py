@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from . import cpu
 from .kernels import Kernels
 from .prices import Prices, Rate
 
 NAME, PROVIDER, OPSET_MAX = "cuda", "CUDAExecutionProvider", 24
 
-# The documented kernels of the fused ops. GroupQueryAttention has no float32 there. What is not named here runs, of the
-# default domain, as the CPU provider does, which onnxruntime falls back to.
+# The documented kernels of the fused ops. GroupQueryAttention has no float32 there.
 KERNELS: Kernels = {
     "": """
             bf16 f16 f32: Attention RotaryEmbedding
@@ -24,6 +24,9 @@ KERNELS: Kernels = {
             float: BiasSoftmax
         """,
 }
+BODIES: Kernels = {}
+# What is not named above runs as the CPU provider does, which onnxruntime falls back to.
+FALLBACK: Kernels = {"": cpu.KERNELS[""]}
 
 # NVIDIA A100 40 GB, from its data sheet: 1,555 GB/s; 19.5 TFLOPS in float32, 312 in float16 on tensor cores; and about
 # 4 us from one kernel to the next. An operator costs its traffic or its products, whichever takes longer.

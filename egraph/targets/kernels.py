@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..errors import TargetError
+
 #: domain -> lines "dtype ...: Op ...", a deeper indent goes on with the ops.
 Kernels = Mapping[str, str]
 
@@ -23,7 +25,7 @@ _SETS: Mapping[str, str] = {
 
 
 def expand(table: Kernels) -> set[tuple[str, str, str]]:
-    """The (domain, operator, dtype) triples of a table."""
+    """The (domain, operator, dtype) triples of a table. Raises TargetError for a line that cannot be read."""
     ops: set[tuple[str, str, str]] = set()
     for domain, text in table.items():
         dtypes: list[str] = []
@@ -31,9 +33,14 @@ def expand(table: Kernels) -> set[tuple[str, str, str]]:
             names, colon, row = line.rpartition(":")
             if colon:
                 dtypes = _dtypes(names)
+            if row.split() and not dtypes:
+                raise TargetError(f"the line {line.strip()!r} of kernels says no element types: 'f16 f32: Op Op ...'")
             ops |= {(domain, op, dtype) for op in row.split() for dtype in dtypes}
     return ops
 
 
 def _dtypes(names: str) -> list[str]:
+    if strange := set(names.split()) - _SETS.keys() - _SHORT.keys():
+        known = ", ".join([*_SETS, *_SHORT])
+        raise TargetError(f"kernels for {sorted(strange)[0]!r}: element types are {known}")
     return [dtype for name in names.split() for dtype in (_dtypes(_SETS[name]) if name in _SETS else [_SHORT[name]])]

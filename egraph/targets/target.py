@@ -11,7 +11,7 @@ from ..errors import CostError, TargetError
 from ..terms import FLOAT, OPS, Op
 from ..terms.dtypes import CODES, NAMES
 from . import cpu, cuda
-from .kernels import DTYPES, expand
+from .kernels import DTYPES, Kernels, expand
 from .prices import Prices
 from .roofline import Roofline
 from .work import Work
@@ -34,6 +34,8 @@ class Target:
     prices: Prices = field(default_factory=lambda: cpu.PRICES, compare=False)
 
     def __post_init__(self) -> None:
+        if strange := {dtype for _, _, dtype in self.ops} - CODES.keys():
+            raise TargetError(f"target {self.name}: no element type is named {sorted(strange)[0]!r}")
         roofline = Roofline(self.prices)
         for name in sorted({name for name, _ in self.legal}):
             try:
@@ -79,6 +81,18 @@ class Target:
         return frozenset(found)
 
 
+class RuntimeFile(Protocol):
+    """What the file of a runtime defines: kernels, what runs by its body or elsewhere for want of one, and prices."""
+
+    NAME: str
+    PROVIDER: str
+    OPSET_MAX: int
+    KERNELS: Kernels
+    BODIES: Kernels
+    FALLBACK: Kernels
+    PRICES: Prices
+
+
 class Kernel(Protocol):
     """One entry of `onnxruntime.capi._pybind_state.get_all_opkernel_def()`."""
 
@@ -97,7 +111,7 @@ class Kernel(Protocol):
 _LATEST = 2**31 - 1
 
 _ORT_TYPES: Mapping[str, str] = {name: name for name in DTYPES} | {"float": "float32", "double": "float64"}
-_BUILT_IN = {runtime.NAME: runtime for runtime in (cpu, cuda)}
+_BUILT_IN: Mapping[str, RuntimeFile] = {runtime.NAME: runtime for runtime in (cpu, cuda)}
 
 
 def from_kernels(
@@ -146,10 +160,7 @@ def target(name: str) -> Target:
 def _built_in(name: str) -> Target:
     """The same object each time: a target never changes, and what it is asked takes a while to compute."""
     runtime = _BUILT_IN[name]
-    ops = expand(runtime.KERNELS)
-    if runtime is not cpu:
-        named = {(domain, op) for domain, op, _ in ops}
-        ops |= {entry for entry in expand({"": cpu.KERNELS[""]}) if entry[:2] not in named}
-    else:
-        ops |= expand(cpu.BODIES)
+    kernels = expand(runtime.KERNELS)
+    named = {entry[:2] for entry in kernels}
+    ops = kernels | expand(runtime.BODIES) | {e for e in expand(runtime.FALLBACK) if e[:2] not in named}
     return Target(name, runtime.PROVIDER, runtime.OPSET_MAX, frozenset(ops), runtime.PRICES)

@@ -26,6 +26,11 @@ def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
 
 
+def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    d = x - x.max(axis=axis, keepdims=True)
+    return np.asarray(d - np.log(np.exp(d).sum(axis=axis, keepdims=True))).astype(x.dtype)
+
+
 def erf(x: np.ndarray) -> np.ndarray:
     from scipy.special import erf as of_float64
 
@@ -141,6 +146,7 @@ TERMS: tuple[Op, ...] = (
     declare("Where", "c x y", _where, "where", dtype="second", same="x y", moves="x y", exact=True),
     declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
     declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True),
+    declare("LogSoftmax", "x axis:i64", quiet(_log_softmax), "same", floating=True, implied=True),
     declare(
         "Scaled", "x by:f64", quiet(lambda x, by: np.asarray(x * np.float64(by)).astype(x.dtype)), "same",
         role="marker", floating=True, common=True,

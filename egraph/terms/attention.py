@@ -167,12 +167,14 @@ def _thin(mask: np.ndarray | None) -> None:
 
 
 def _scores_fit(q: np.ndarray, k: np.ndarray, scale: float) -> None:
-    _bnsh(q, k)
+    if q.ndim != k.ndim or q.ndim not in (3, 4):
+        raise IllFormed("scores take operands of rank 4, or of rank 3 for one head without an axis")
 
 
 def _biased_fit(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, cap: float) -> None:
-    _bnsh(q, k)
-    _thin(mask)
+    _scores_fit(q, k, scale)
+    if mask is not None and mask.ndim > q.ndim:
+        raise IllFormed("a mask has no more axes than the scores")
 
 
 def _sdpa_fit(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, *numbers: float) -> None:
@@ -228,7 +230,7 @@ TERMS: tuple[Op, ...] = (
     # Batch sizes, heads and masks may be broadcast: what these three join has facts of its own.
     declare(
         "Scores", "q k scale:f64", scores, role="marker", same="q k", requires=_scores_fit, common=True,
-        doc="scale * q @ k^T over [B,N,S,H] and [B,N,T,H]",
+        doc="scale * q @ k^T over [B,N,S,H] and [B,N,T,H], or [B,S,H] and [B,T,H]",
     ),
     declare(
         "Biased", "q k mask scale:f64 cap:f64", biased, role="marker", same="q k mask", requires=_biased_fit,

@@ -41,7 +41,7 @@ def apply(op: Op, args: list[Any], *, wide: bool = False) -> Any:
     """`op` on evaluated operands, as an array where it makes a tensor. Raises IllFormed."""
     if op.numpy is None:
         raise IllFormed(f"{op.name} has no numeric meaning")
-    tensors = [a for a, s in zip(args, op.sorts, strict=True) if s == TENSOR and a is not None]
+    tensors = [a for a, s in op.with_sorts(args) if s == TENSOR and a is not None]
     _check(op, args, tensors)
     if wide and op.name == "Cast" and tensors[0].dtype.kind == "f" and NAMES[args[1]].startswith("float"):
         return tensors[0]

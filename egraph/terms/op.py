@@ -6,7 +6,7 @@ read and written, which kernels a target must have, and the names reports use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from ..errors import EGraphError, RuleError
 TENSOR, LIST, NODE, DIM, INTS, INT, FLOAT = "T", "TL", "Nd", "Dim", "IV", "i64", "f64"
 #: Sorts of operands that are e-classes; the others are attributes.
 CLASSES = (TENSOR, LIST, NODE)
+SORTS = frozenset((*CLASSES, DIM, INTS, INT, FLOAT))
 
 #: What a term is for. An `input`, a tensor `stored` in the model, a `number` written in the term and the `absent`
 #: operand are leaves; a `list` joins operands, an `output` takes one out of a node; no rule looks into an `opaque` one;
@@ -161,6 +162,22 @@ class Op:
     def sorts(self) -> tuple[str, ...]:
         return tuple(sort for _, sort in self.operands)
 
+    def with_sorts(self, operands: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+        """Each operand with its sort."""
+        return zip(operands, self.sorts, strict=True)
+
+    def parted(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The operands that are e-classes, and the attributes."""
+        parts: tuple[list[Any], list[Any]] = [], []
+        for operand, sort in self.with_sorts(operands):
+            parts[sort not in CLASSES].append(operand)
+        return parts
+
+    def joined(self, children: Iterable[Any], attributes: Iterable[Any]) -> list[Any]:
+        """All operands in order, from the two parts that an e-node has; None for a dimension, which is in neither."""
+        children, attributes = iter(children), iter(attributes)
+        return [next(children) if s in CLASSES else None if s == DIM else next(attributes) for s in self.sorts]
+
     @property
     def attributes(self) -> tuple[tuple[str, str], ...]:
         """(name, sort) of the operands that are no e-classes."""
@@ -218,6 +235,12 @@ def declare(
     more |= {trait: tuple(words.split()) for trait, words in named.items()}
     op = Op(name, sorted_operands, numpy, shape=shape, role=role, forms=forms, **more)
     names = {n for n, _ in op.operands}
+    if role not in ROLES:
+        raise RuleError(f"term {name}: no role is named {role!r}; there are {', '.join(ROLES)}")
+    if wrong := {sort for _, sort in op.operands} - SORTS:
+        raise RuleError(f"term {name}: no sort is named {sorted(wrong)[0]!r}; there are {', '.join(sorted(SORTS))}")
+    if wrong := {word for words in (op.same, op.weights, op.moves) for word in words if isinstance(word, str)} - names:
+        raise RuleError(f"term {name} has no operand {sorted(wrong)[0]!r}; it has {', '.join(sorted(names))}")
     for f in op.forms:
         asked = {n for n in f.inputs if n} | {a.operand for a in f.attributes if a.operand}
         if asked - names or (role == "fused" and names - asked):

@@ -9,17 +9,26 @@ import numpy as np
 from .op import Assumed, IllFormed, NodeView, Op, declare, form
 
 
-def widen(x: np.ndarray, pairs: int) -> np.ndarray:
-    """[..., h] -> [..., 2h]: pairs=0 cat(x, x) (rotate-half tables), pairs=1 each element twice (interleaved)."""
-    return np.repeat(x, 2, axis=-1) if pairs else np.concatenate([x, x], axis=-1)
+def pair(x: np.ndarray, y: np.ndarray, pairs: int) -> np.ndarray:
+    """Two [..., h] -> [..., 2h]: pairs=0 cat(x, y) (halves), pairs=1 an element of each in turn (interleaved)."""
+    if not pairs:
+        return np.concatenate([x, y], axis=-1)
+    return np.stack([x, y], axis=-1).reshape(*x.shape[:-1], 2 * x.shape[-1])
+
+
+def widen(x: np.ndarray, pairs: int, sign: int = 1) -> np.ndarray:
+    """[..., h] -> [..., 2h]: pairs=0 cat(x, x) (rotate-half tables), pairs=1 each element twice (interleaved); with
+    sign=-1 the first of each pair is negated.
+    """
+    return pair(-x if sign < 0 else x, x, pairs)
 
 
 def rotate(x: np.ndarray, pairs: int) -> np.ndarray:
     """[..., 2h] -> [..., 2h], a quarter turn of each pair: pairs=0 cat(-x2, x1) of halves, pairs=1 of (even, odd)."""
     if pairs:
-        return np.stack([-x[..., 1::2], x[..., 0::2]], axis=-1).reshape(x.shape)
+        return pair(-x[..., 1::2], x[..., 0::2], 1)
     h = x.shape[-1] // 2
-    return np.concatenate([-x[..., h:], x[..., :h]], axis=-1)
+    return pair(-x[..., h:], x[..., :h], 0)
 
 
 def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> np.ndarray:
@@ -58,6 +67,11 @@ def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width
     return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
 
 
+def _one_shape(x: np.ndarray, y: np.ndarray, pairs: int) -> None:
+    if not x.ndim or x.shape != y.shape:
+        raise IllFormed("pairs of tensors of different shapes")
+
+
 def _even(x: np.ndarray, pairs: int) -> None:
     if not x.ndim or x.shape[-1] % 2:
         raise IllFormed("a quarter turn of an odd number of channels")
@@ -93,7 +107,14 @@ _MS_OPERANDS = "x ids cos sin pairs:i64 width:i64 heads:i64"
 _MS_FORMS = (form("com.microsoft::RotaryEmbedding", "x ids cos sin", _OPTIONS, indexes={1: 2}),)
 
 TERMS: tuple[Op, ...] = (
-    declare("Wide", "x pairs:i64", widen, "wide", role="marker", common=True, doc="cat(x, x), or every element twice"),
+    declare(
+        "Paired", "x y pairs:i64", pair, "wide", role="marker", same="x y", requires=_one_shape, common=True,
+        doc="cat(x, y), or an element of each in turn",
+    ),
+    declare(
+        "Wide", "x pairs:i64 sign:i64", widen, "wide", role="marker", common=True,
+        doc="cat(x, x), or every element twice; with sign -1 the first of each pair is negated",
+    ),
     declare("Rot", "x pairs:i64", rotate, "same", role="marker", requires=_even, doc="quarter turn of each pair"),
     declare(
         "Rope", "x cos sin pairs:i64", rope, role="marker", same="x cos sin", requires=_half_tables,

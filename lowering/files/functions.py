@@ -18,6 +18,7 @@ from onnxruntime.capi import _pybind_state
 from ...egraph.errors import ModelError
 from ..model.names import Names
 from ..model.tensors import renamed
+from ..model.wellformed import label
 from ..opsets import same_operator
 from ..reader import CALL
 from ..shapes.inference import GRAPH_TYPES, graphs_of
@@ -233,9 +234,7 @@ class _Inliner:
         function = self._model.functions[call.op_identifier()]
         if len(call.inputs) > len(function.inputs) or len(call.outputs) > len(function.outputs):
             what = f"{len(call.inputs)} inputs and {len(call.outputs)} outputs"
-            raise ModelError(
-                f"node {call.name!r} ({call.op_type}): {what} are not what {_name(call.op_identifier())} has"
-            )
+            raise ModelError(f"{label(call)}: {what} are not what {_name(call.op_identifier())} has")
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
         copy = _Copy(self._names, call, {**attributes, **call.attributes})
         given = [*call.inputs, *[None] * (len(function.inputs) - len(call.inputs))]
@@ -289,7 +288,7 @@ class _Copy:
         try:
             inputs = [None if v is None else self.values[v] for v in node.inputs]
         except KeyError as error:
-            raise ModelError(f"node {node.name!r} ({node.op_type}): an input is produced by nothing") from error
+            raise ModelError(f"{label(node)}: an input is produced by nothing") from error
         attributes = [b for a in node.attributes.values() if (b := self._attribute(a)) is not None]
         made = ir.Node(
             node.domain, node.op_type, inputs, attributes, overload=node.overload, version=node.version,

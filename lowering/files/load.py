@@ -19,8 +19,9 @@ from onnx_ir.passes.common import TopologicalSortPass
 from ...egraph.errors import ModelError, one_line
 from ..model import wellformed
 from ..model.domains import DEFAULT, keep_order, unify
-from ..model.tensors import external, moved, own_names, renamed, side_file
+from ..model.tensors import external, moved, own_names, side_file
 from ..shapes.inference import GRAPH_TYPES, graphs_of
+from .constants import lift
 from .functions import Kind, inline
 from .redeclared import complete, settle
 
@@ -154,7 +155,7 @@ def write_out(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, .
     if len(model.functions) == before:
         return None
     _sort(model)
-    lift_constants(model)
+    lift(model)
     own_names(model)
     return calls
 
@@ -170,51 +171,6 @@ def inlined(model: ir.Model) -> ir.Model:
     except ModelError:
         return model
     return copy
-
-
-def lift_constants(model: ir.Model) -> None:
-    """Turn Constant nodes into initializers, in place; those of strings, and those that are outputs, stay.
-
-    The value keeps what the node said about itself; where both say something under one key, its own.
-    """
-    for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
-        if node.op_type != "Constant" or node.domain != DEFAULT:
-            continue
-        value, graph = node.outputs[0], node.graph
-        if value.is_graph_output() or not value.name:
-            continue
-        tensor = _constant(node)
-        if tensor is None or graph is None:
-            continue
-        made = ir.Value(
-            name=value.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()),
-            const_value=renamed(tensor, value.name), doc_string=value.doc_string or node.doc_string,
-            metadata_props={**node.metadata_props, **value.metadata_props},
-        )  # fmt: skip
-        made.meta.update(value.meta)
-        value.replace_all_uses_with(made)
-        graph.remove(node, safe=True)
-        graph.register_initializer(made)
-
-
-def _constant(node: ir.Node) -> ir.TensorProtocol | None:
-    if len(node.attributes) != 1:
-        return None
-    [attribute] = node.attributes.values()
-    match attribute.name:
-        case "value" if attribute.type == ir.AttributeType.TENSOR:
-            tensor: ir.TensorProtocol = attribute.value  # as_tensor() checks a protocol of 20 members
-            return tensor
-        case "value_int":
-            return ir.tensor(attribute.as_int(), dtype=ir.DataType.INT64)
-        case "value_ints":
-            return ir.tensor(list(attribute.as_ints()), dtype=ir.DataType.INT64)
-        case "value_float":
-            return ir.tensor(attribute.as_float(), dtype=ir.DataType.FLOAT)
-        case "value_floats":
-            return ir.tensor(list(attribute.as_floats()), dtype=ir.DataType.FLOAT)
-        case _:
-            return None
 
 
 # ---- reading
@@ -341,19 +297,15 @@ def _check_graph(model: ir.Model) -> None:
         made: set[str | None] = {*graph.initializers, *(v.name for v in graph.inputs)}
         for node in graph:
             for v in node.inputs:
-                if v is not None and _missing(v):
-                    raise ModelError(f"node {node.name!r} ({node.op_type}): input {v.name!r} is produced by nothing")
+                if v is not None and not wellformed.produced(v):
+                    raise ModelError(f"{wellformed.label(node)}: input {v.name!r} is produced by nothing")
             for o in node.outputs:
                 if o.name and o.name in made:
                     raise ModelError(f"value {o.name!r} is produced twice")
                 made.add(o.name)
         for v in graph.outputs:
-            if _missing(v):
+            if not wellformed.produced(v):
                 raise ModelError(f"graph output {v.name!r} is produced by nothing")
-
-
-def _missing(value: ir.Value) -> bool:
-    return value.producer() is None and not value.is_graph_input() and value.const_value is None
 
 
 # ---- sorting
@@ -403,7 +355,7 @@ def _on_cycle(model: ir.Model) -> str:
             while node not in seen:
                 seen.add(node)
                 node = next(p for p in needs[node] if p in missing)
-            return f"node {node.name!r} ({node.op_type})"
+            return wellformed.label(node)
     return "a subgraph"
 
 

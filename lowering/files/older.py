@@ -13,10 +13,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ...egraph.terms.norm import UNVERSIONED
-from ..model.domains import DEFAULT
+from ..model.domains import DEFAULT, schema
 from ..model.names import Names
-from ..model.tensors import renamed
-from ..opsets import defined, same_operator
+from ..model.tensors import initializer
+from ..model.wellformed import label
+from ..opsets import same_operator
 from ..shapes.inference import Shapes, infer
 from .load import OLDEST_OPSET
 
@@ -44,8 +45,8 @@ def renew(model: ir.Model) -> str:
     nodes = [node for graph in model.graphs() for node in graph if node.domain == DEFAULT]
     for node in nodes:
         if not renewal.possible(node, opset):
-            what = f"node {node.name!r} ({node.op_type})"
-            if not defined(node.op_type, opset):
+            what = label(node)
+            if schema(node.op_type, opset) is None:
                 return f"{old}, and {what} is no operator of opset {opset}; correct or convert the model first"
             return f"{old}, in which {what} means something else; convert the model first"
     for node in nodes:
@@ -120,10 +121,7 @@ class _Renewal:
         for place, tensor in enumerate(more, len(node.inputs) - len(more)):
             if tensor is not None:
                 name = self._names.values.fresh(f"{node.op_type}_bound")
-                value = ir.Value(
-                    name=name, const_value=renamed(tensor, name), type=ir.TensorType(tensor.dtype),
-                    shape=ir.Shape(tensor.shape.numpy()),
-                )  # fmt: skip
+                value = initializer(tensor, name)
                 assert node.graph is not None
                 node.graph.register_initializer(value)
                 node.replace_input_with(place, value)

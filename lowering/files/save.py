@@ -18,6 +18,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -25,7 +26,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]  # ships no types
 
 from ...egraph.errors import OutputError
-from ..model.tensors import external, moved, side_file
+from ..model.tensors import external, outside, side_file
 from .load import Original
 from .staging import Stage, Stamp, stamp
 
@@ -187,10 +188,7 @@ class _Weights:
                 copies[source] = self._part(folder)
                 shutil.copyfile(source, copies[source])
                 _flush(copies[source])
-            self._moves.append((copies[source], self._mover(tensor, replace)))
-
-    def _mover(self, tensor: ir.ExternalTensor, replace: Callable[[ir.ExternalTensor], None]) -> Callable[[str], None]:
-        return lambda name: replace(moved(tensor, name, str(self._place)))
+            self._moves.append((copies[source], self._mover(tensor, replace, tensor.offset, tensor.length)))
 
     def _store(self, folder: Path) -> None:
         """Write the initializers held in memory to one file."""
@@ -201,19 +199,16 @@ class _Weights:
                     tensor = value.const_value
                     if tensor is None or not _movable(tensor) or tensor.nbytes <= _SMALL:
                         continue
-                    self._moves.append((part, self._storer(value, tensor, file.tell())))
+                    replace = partial(setattr, value, "const_value")
+                    self._moves.append((part, self._mover(tensor, replace, file.tell(), tensor.nbytes)))
                     file.write(tensor.tobytes())
         _flush(part)
 
-    def _storer(self, value: ir.Value, tensor: ir.TensorProtocol, start: int) -> Callable[[str], None]:
-        def store(name: str) -> None:
-            value.const_value = ir.ExternalTensor(
-                name, start, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()),
-                name=tensor.name or "", doc_string=tensor.doc_string, metadata_props=dict(tensor.metadata_props),
-                base_dir=str(self._place),
-            )  # fmt: skip
-
-        return store
+    def _mover(
+        self, tensor: ir.TensorProtocol, replace: Callable[[ir.ExternalTensor], None], start: int | None,
+        length: int | None,
+    ) -> Callable[[str], None]:  # fmt: skip
+        return lambda name: replace(outside(tensor, name, str(self._place), start, length))
 
 
 def _beside(tensor: ir.ExternalTensor, place: Path) -> bool:

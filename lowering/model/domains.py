@@ -11,6 +11,8 @@ import onnx
 import onnx_ir as ir
 
 DEFAULT = ""
+#: That of onnxruntime.
+RUNTIME = "com.microsoft"
 
 
 def plain(domain: str) -> str:
@@ -21,6 +23,14 @@ def plain(domain: str) -> str:
 def as_read(version: int) -> int:
     """The version of an operator set that onnxruntime takes a file to name: it keeps the last 32 bits."""
     return (version + 2**31) % 2**32 - 2**31
+
+
+def schema(op: str, opset: int) -> onnx.defs.OpSchema | None:
+    """ONNX's definition of an operator in this opset of the default domain; None where it has none."""
+    try:
+        return onnx.defs.get_schema(op, opset, DEFAULT)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def imported(versions: Mapping[str, int] | Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:

@@ -44,6 +44,8 @@ def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...
     batch = [c for c in out if c in left and c in right]
     if len(batch) + 2 != len(out):
         return None
+    if out.index(rows[0]) > out.index(columns[0]):  # the other way round the product need not be turned
+        (x, left, rows), (y, right, columns) = (y, right, columns), (x, left, rows)
     first = _permuted(x, left, [*batch, *rows, *summed])
     second = _permuted(y, right, [*batch, *summed, *columns])
     return _permuted(("MatMul", first, second), "".join([*batch, *rows, *columns]), list(out))

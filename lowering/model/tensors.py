@@ -6,12 +6,15 @@ onnx-ir keeps a tensor's name in the tensor, sets it when serializing, and share
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+#: Bytes of the largest constants that are compared by content, and computed with.
+SMALL = 1024
 #: Files mapped at a time. A map keeps a descriptor, of which a process may have as few as 256 (macOS).
 _MAPS = 64
 
@@ -24,38 +27,50 @@ def renamed(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
         return tensor
     if isinstance(tensor, ir.ExternalTensor):
         return moved(tensor, str(tensor.location), str(tensor.base_dir), name)
-    doc, metadata = tensor.doc_string, dict(tensor.metadata_props)
+    shape, doc, metadata = ir.Shape(tensor.shape.numpy()), tensor.doc_string, dict(tensor.metadata_props)
     if isinstance(tensor, ir.StringTensor):
-        return ir.StringTensor(
-            tensor.string_data(),
-            shape=ir.Shape(tensor.shape.numpy()),
-            name=name,
-            doc_string=doc,
-            metadata_props=metadata,
-        )
-    return ir.LazyTensor(
-        lambda: tensor,
-        tensor.dtype,
-        ir.Shape(tensor.shape.numpy()),
-        name=name,
-        doc_string=doc,
-        metadata_props=metadata,
-    )
+        return ir.StringTensor(tensor.string_data(), shape=shape, name=name, doc_string=doc, metadata_props=metadata)
+    return ir.LazyTensor(lambda: tensor, tensor.dtype, shape, name=name, doc_string=doc, metadata_props=metadata)
 
 
 def moved(tensor: ir.ExternalTensor, location: str, folder: str, name: str | None = None) -> ir.ExternalTensor:
     """The same elements read from `location` in `folder`."""
+    return outside(tensor, location, folder, tensor.offset, tensor.length, name)
+
+
+def outside(
+    tensor: ir.TensorProtocol, location: str, folder: str, start: int | None, length: int | None,
+    name: str | None = None,
+) -> ir.ExternalTensor:  # fmt: skip
+    """The same elements read from `length` bytes at `start` of the file `location` in `folder`."""
     return ir.ExternalTensor(
-        location,
-        tensor.offset,
-        tensor.length,
-        tensor.dtype,
-        shape=ir.Shape(tensor.shape.numpy()),
-        name=name or tensor.name or "",
-        doc_string=tensor.doc_string,
-        metadata_props=dict(tensor.metadata_props),
-        base_dir=folder,
-    )
+        location, start, length, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name or tensor.name or "",
+        doc_string=tensor.doc_string, metadata_props=dict(tensor.metadata_props), base_dir=folder,
+    )  # fmt: skip
+
+
+def initializer(tensor: ir.TensorProtocol, name: str) -> ir.Value:
+    """A value of that name that holds the tensor."""
+    return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()),
+                    const_value=renamed(tensor, name))  # fmt: skip
+
+
+def like(value: ir.Value, name: str | None) -> ir.Value:
+    """A value that says the same about itself, of another name."""
+    made = ir.Value(name=name, type=value.type, shape=value.shape, doc_string=value.doc_string,
+                    metadata_props=dict(value.metadata_props))  # fmt: skip
+    made.meta.update(value.meta)  # onnx-ir keeps quantization annotations there
+    return made
+
+
+def content(tensor: ir.TensorProtocol) -> tuple[ir.DataType, tuple[int, ...], bytes]:
+    """Equal for tensors of the same elements."""
+    return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()
+
+
+def is_small(tensor: ir.TensorProtocol) -> bool:
+    """Whether it is looked at as numbers: it is in memory, of few bytes and no strings."""
+    return tensor.nbytes <= SMALL and not isinstance(tensor, ir.ExternalTensor | ir.StringTensor)
 
 
 def side_file(tensor: ir.ExternalTensor) -> Path:
@@ -111,11 +126,11 @@ def external(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Callable[[ir.
     for graph in _graphs(model):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
-                yield value.const_value, _setter(value)
+                yield value.const_value, partial(setattr, value, "const_value")
         for node in graph:
             for key, a in list(node.attributes.items()):
                 if a.type == ir.AttributeType.TENSOR and isinstance(a.value, ir.ExternalTensor):
-                    yield a.value, _attribute_setter(node, key)
+                    yield a.value, partial(_set_attribute, node, key)
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
@@ -125,15 +140,5 @@ def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
         yield from function.graph.subgraphs()
 
 
-def _setter(value: ir.Value) -> Callable[[ir.ExternalTensor], None]:
-    def replace(tensor: ir.ExternalTensor) -> None:
-        value.const_value = tensor
-
-    return replace
-
-
-def _attribute_setter(node: ir.Node, key: str) -> Callable[[ir.ExternalTensor], None]:
-    def replace(tensor: ir.ExternalTensor) -> None:
-        node.attributes[key] = ir.AttrTensor(key, tensor)
-
-    return replace
+def _set_attribute(node: ir.Node, key: str, tensor: ir.ExternalTensor) -> None:
+    node.attributes[key] = ir.AttrTensor(key, tensor)

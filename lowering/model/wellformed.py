@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import onnx
 import onnx_ir as ir
@@ -15,7 +16,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]  # s
 from onnx import numpy_helper
 
 from ...egraph.errors import ModelError
-from .domains import DEFAULT, imported, plain
+from .domains import DEFAULT, imported, plain, schema
 
 #: Tensors up to this many elements are decoded to see whether they are whole.
 _SMALL = 4096
@@ -100,7 +101,7 @@ class _Check:
                 _text(text)
             for name in node.input:
                 if name and name not in known:
-                    raise ModelError(f"{_called(node)}: input {name!r} is produced by nothing")
+                    raise ModelError(f"{label(node)}: input {name!r} is produced by nothing")
             self._node(node)
             for body in bodies(node):
                 self.graph(body, known)
@@ -112,35 +113,33 @@ class _Check:
         given = {a.name: a for a in node.attribute}
         for name, a in given.items():
             if not a.type:
-                raise ModelError(f"{_called(node)}: attribute {name!r} has no type")
+                raise ModelError(f"{label(node)}: attribute {name!r} has no type")
             if a.type == onnx.AttributeProto.TENSOR and not a.ref_attr_name:
-                _tensor(a.t, f"{_called(node)}: attribute {name!r}")
+                _tensor(a.t, f"{label(node)}: attribute {name!r}")
         if plain(node.domain) != DEFAULT or (signature := self._signature(node.op_type)) is None:
             return
         if not signature.inputs[0] <= len(node.input) <= signature.inputs[1]:
-            raise ModelError(f"{_called(node)}: {len(node.input)} inputs are not what the operator takes")
+            raise ModelError(f"{label(node)}: {len(node.input)} inputs are not what the operator takes")
         if not signature.outputs[0] <= len(node.output) <= signature.outputs[1]:
-            raise ModelError(f"{_called(node)}: {len(node.output)} outputs are not what the operator has")
+            raise ModelError(f"{label(node)}: {len(node.output)} outputs are not what the operator has")
         for place, name in enumerate(node.input):
             if not name and not signature.may_miss(place):
-                raise ModelError(f"{_called(node)}: operand {place} is missing, and the operator needs it")
+                raise ModelError(f"{label(node)}: operand {place} is missing, and the operator needs it")
         for name in signature.required:
             if name not in given:
-                raise ModelError(f"{_called(node)}: attribute {name!r} is missing")
+                raise ModelError(f"{label(node)}: attribute {name!r} is missing")
         for name, a in given.items():
             kind = signature.kinds.get(name, a.type)
             if a.type != kind:
                 wanted = onnx.AttributeProto.AttributeType.Name(kind)
-                raise ModelError(f"{_called(node)}: attribute {name!r} is not of type {wanted}")
+                raise ModelError(f"{label(node)}: attribute {name!r} is not of type {wanted}")
         if fault := _fault(node, {name: a for name, a in given.items() if not a.ref_attr_name}, signature.since):
-            raise ModelError(f"{_called(node)}: {fault}")
+            raise ModelError(f"{label(node)}: {fault}")
 
     def _signature(self, op: str) -> _Signature | None:
-        if op not in self._signatures:
-            try:
-                self._signatures[op] = _Signature(onnx.defs.get_schema(op, self._opset, ""))
-            except onnx.defs.SchemaError:
-                self._signatures[op] = None  # an operator of onnxruntime in the default domain, or none
+        if op not in self._signatures:  # an operator of onnxruntime in the default domain has no definition
+            definition = schema(op, self._opset)
+            self._signatures[op] = None if definition is None else _Signature(definition)
         return self._signatures[op]
 
 
@@ -199,26 +198,24 @@ def _misfit(body: onnx.GraphProto, inputs: int, outputs: int, least: int) -> str
     return ""
 
 
-class understanding:
+def produced(value: ir.Value) -> bool:
+    """Whether anything gives the value."""
+    return value.producer() is not None or value.is_graph_input() or value.const_value is not None
+
+
+@contextmanager
+def understanding(node: ir.Node) -> Iterator[None]:
     """What the code that knows an operator raises on a node becomes a ModelError naming the node.
 
     A definition says how many operands there are, of what kind; what they must be to each other, and all about
     operators without a definition, only that code knows.
     """
-
-    __slots__ = ("_node",)
-
-    def __init__(self, node: ir.Node) -> None:
-        self._node = node
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
-            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-            what = f"node {self._node.name!r} ({self._node.op_type})"
-            raise ModelError(f"{what}: operands or attributes are not what the operator takes ({reason})") from error
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        what = f"{label(node)}: operands or attributes are not what the operator takes ({reason})"
+        raise ModelError(what) from error
 
 
 def _tensor(tensor: onnx.TensorProto, what: str) -> None:
@@ -253,7 +250,8 @@ def _strings(message: Message, beside: Collection[str] = ()) -> None:
             _strings(item) if isinstance(item, Message) else _text(item)
 
 
-def _called(node: onnx.NodeProto) -> str:
+def label(node: onnx.NodeProto | ir.Node) -> str:
+    """How a message names a node."""
     return f"node {node.name!r} ({node.op_type})"
 
 

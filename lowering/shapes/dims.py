@@ -2,7 +2,7 @@
 
 A size is an ``int`` or a ``str``; two sizes are provably equal when they compare equal. An atom is a symbol
 or a call (``floordiv``, ``max``, ``min``, ``broadcast``) of sizes. Symbols stand for any integer >= 0, zero
-included, unless they were made ``signed``.
+included, unless they were made ``signed``. A length is an expression that is at least 1 though its terms do not say so.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Dims:
         self._signed: set[str] = set()
         self._fed: set[str] = set()
         self._wild: set[str] = set()
+        self._lengths: set[str] = set()
         self._memo: dict[tuple[object, ...], Dim] = {}
         self._nonzero: set[str] = set()
         self._equal: dict[str, Dim] = {}
@@ -162,11 +163,29 @@ class Dims:
         """Whether ``dim`` >= 0 is certain."""
         if isinstance(dim, int):
             return dim >= 0
-        return all(count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items())
+        return self._is_length(dim) or all(
+            count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items()
+        )
 
     def at_least(self, a: Dim, b: Dim) -> bool:
         """Whether ``a >= b`` is certain."""
-        return a == b or self.nonnegative(self.sub(a, b))
+        if a == b or (isinstance(a, str) and isinstance(b, int) and b <= 1 and self._is_length(a)):
+            return True
+        return self.nonnegative(self.sub(a, b))
+
+    def mark_length(self, dim: Dim) -> None:
+        """Record that ``dim`` is at least 1."""
+        if isinstance(dim, str) and not self.nonnegative(dim):
+            self._lengths.add(dim)
+            self._resolved.clear()
+
+    def _is_length(self, dim: str) -> bool:
+        """Whether ``dim`` is a length, times a positive number perhaps."""
+        if not self._lengths:
+            return False
+        terms = self._of(dim)
+        common = math.gcd(*terms.values())
+        return self._make({monomial: count // common for monomial, count in terms.items()}) in self._lengths
 
     def differ(self, a: Dim, b: Dim) -> bool:
         """Whether ``a != b`` is certain."""
@@ -194,7 +213,9 @@ class Dims:
             function, arguments = self._calls.get(atom, ("", ()))
             return function in ("broadcast", "min") and all(self.stays(each, nonzero) for each in arguments)
 
-        return any(all(map(stays, monomial)) for monomial in self._of(dim))
+        return (isinstance(dim, str) and self._is_length(dim)) or any(
+            all(map(stays, monomial)) for monomial in self._of(dim)
+        )
 
     def degree(self, dim: Dim) -> int:
         """The largest number of atoms multiplied together."""
@@ -256,7 +277,7 @@ class Dims:
 
     def resolve(self, dim: Dim) -> Dim:
         """``dim`` with every recorded equation applied."""
-        if isinstance(dim, int) or not self._equal:
+        if isinstance(dim, int) or not (self._equal or self._lengths):
             return dim
         known = self._resolved.get(dim)
         if known is None:

@@ -4,10 +4,12 @@ Nothing declared inside the model is believed where it can be computed, and two 
 that is provable. Taken on trust are:
 
 * Float inputs that share a dimension name share its value, as do all axes but the first of integer and bool
-  inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4.
+  inputs. That first axis is its input's own: callers feed position ids of shape (1, S) with a batch of 4. It is not
+  where it is the only one and its name says that it is no batch: inputs of more axes have the name, and not first.
 * Every node of the main graph that an output depends on executes. What it demands of its operands therefore
   holds: the other axes of a Concat agree (onnxruntime lets an empty operand differ), and the inner axes of a
   MatMul and the element counts of a Reshape.
+* What a window is moved over (by a Conv, by a pooling) has room for one window, so that the result is not empty.
 * A Reshape to a size of an input that is 0 copies an axis instead; this is left out, as all is then empty.
 """
 
@@ -23,8 +25,9 @@ from itertools import zip_longest
 import onnx_ir as ir
 
 from ...egraph.budget import Budget, Limits
-from ..model.domains import DEFAULT
+from ..model.domains import DEFAULT, RUNTIME
 from ..model.wellformed import understanding
+from .contrib import TABLE as CONTRIB
 from .dims import Dim, Dims
 from .equations import Equations
 from .library import library
@@ -33,6 +36,10 @@ from .values import DISCRETE, MAX_ELEMENTS, Contents, Known, Operation, Outputs,
 from .values import TABLE as VALUES
 
 SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+# Operators that move a window, by their names in any domain
+WINDOWS = frozenset(
+    "Conv ConvInteger QLinearConv FusedConv ConvTranspose MaxPool AveragePool LpPool QLinearAveragePool".split()
+)
 # Rounds of weakening what a loop keeps unchanged before nothing is assumed to be
 LOOP_ROUNDS = 4
 
@@ -141,12 +148,16 @@ class Inference:
     # ---- inputs and constants
 
     def graph_inputs(self) -> None:
+        shapes = [[str(size) for size in v.shape or ()] for v in self._model.graph.inputs]
+        lengths = {name for s in shapes for name in s[1:]} - {s[0] for s in shapes if len(s) > 1}
         for value in self._model.graph.inputs:
             dims: list[Dim] = []
             for axis, size in enumerate(value.shape if value.shape is not None else ()):
                 name = size if isinstance(size, int) else size.value
                 if isinstance(name, str) and name:
-                    owner = value.name if axis == 0 and value.dtype in DISCRETE else None
+                    shared = axis > 0 or value.dtype not in DISCRETE
+                    vector = value.shape is not None and len(value.shape) == 1
+                    owner = None if shared or (vector and name in lengths) else value.name
                     dims.append(self._symbol(name, owner))
                 else:
                     dims.append(name if isinstance(name, int) and name >= 0 else self._dims.fresh())
@@ -193,13 +204,17 @@ class Inference:
             if any(attribute.type in GRAPH_TYPES for attribute in node.attributes.values()):
                 outputs = self._control_flow(node, view)
             else:
-                function = (VALUES.get(node.op_type) or MOVES.get(node.op_type)) if node.domain == DEFAULT else None
+                tables = {DEFAULT: (VALUES, MOVES), RUNTIME: (CONTRIB,)}.get(node.domain, ())
+                function = next((table[node.op_type] for table in tables if node.op_type in table), None)
                 outputs = None if function is None else function(view)
                 if outputs is None:
                     outputs = library(view, self._opsets)
                 covered = outputs is not None
         if live:
             self._proven.extend(view.proves)
+        if live and node.op_type in WINDOWS:
+            for size in (size for found in outputs or [] if found is not None for size in found.dims or ()):
+                self._dims.mark_length(size)
         for value, found in zip_longest(node.outputs, (outputs or [])[: len(node.outputs)]):
             self._record(value, self._with_declared(value, found or Known(), covered))
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]  # it ships none
 
+from ..model.domains import RUNTIME
+from .contrib import LIKE
 from .dims import Dim, Dims
 from .values import Known, Operation, Outputs
 
@@ -25,15 +27,19 @@ def library(node: Operation, opsets: Mapping[str, int]) -> Outputs:
     original = node.node
     if "keep_aspect_ratio_policy" in original.attributes:  # of a Resize; the library takes the sizes as given
         return None
-    function = registry.get(original.domain, original.op_type, version=node.opset)
+    domain, kind, version = original.domain, original.op_type, node.opset
+    if domain == RUNTIME and kind in LIKE:
+        domain, kind = LIKE[kind]
+        version = opsets.get(domain, version)
+    function = registry.get(domain, kind, version=version)
     if function is None:
         return None
     stand_ins = StandIns(node.dims)
     context = ShapeInferenceContext(dict(opsets), policy="refine")
     inputs = [None if given is None else stand_ins.value(context, i, given) for i, given in enumerate(node.inputs)]
     copy = ir.Node(
-        original.domain,
-        original.op_type,
+        domain,
+        kind,
         inputs,
         original.attributes.values(),
         num_outputs=len(original.outputs),

@@ -45,6 +45,14 @@ def matmul(node: Operation) -> Outputs:
     return [Known(dtype, (*batch, *rows, *columns))]
 
 
+def normalization(node: Operation) -> Outputs:
+    """Its weight tells the size of the axis it norms; the rest is the library's to say."""
+    data, weight = node[0].dims, node[1].dims
+    if data and weight is not None and len(weight) == 1 and node.attribute("axis", -1) in (-1, len(data) - 1):
+        node.proves.equal.append((data[-1], weight[0]))
+    return None
+
+
 def transpose(node: Operation) -> Outputs:
     data = node[0]
     if data.dims is None:
@@ -326,6 +334,7 @@ TABLE: Mapping[str, Function] = {
     "Identity": identity,
     "Einsum": einsum,
     "MatMul": matmul,
+    **dict.fromkeys("LayerNormalization RMSNormalization SimplifiedLayerNormalization".split(), normalization),
     "Transpose": transpose,
     "Expand": expand,
     "Reshape": reshape,

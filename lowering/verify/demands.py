@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ..model.operators import width
+from ..model.wellformed import produced
 from ..shapes.dims import Dim
 from ..shapes.inference import Shapes, infer, live_nodes
 
@@ -39,11 +40,6 @@ class _Demand:
         return found == self.least if self.exact else found >= self.least
 
 
-def _known(value: ir.Value) -> bool:
-    """Whether anything gives the value; models that do not run come here, too."""
-    return value.producer() is not None or value.is_graph_input() or value.const_value is not None
-
-
 class Demands:
     """The demands of one model. A `size` says which size an axis of an input has."""
 
@@ -56,7 +52,7 @@ class Demands:
         for node in model.graph:
             if live(node):
                 self._read(node)
-        found = (self._shapes.of(v) for v in model.graph.outputs if _known(v))
+        found = (self._shapes.of(v) for v in model.graph.outputs if produced(v))
         self._outside = [(f.dims, width(f.dtype)) for f in found if f.dims is not None]
 
     def _read(self, node: ir.Node) -> None:
@@ -69,7 +65,8 @@ class Demands:
                 if isinstance(dim, str):
                     into = self._demands if node.op_type in _WINDOWS else self._vanishing
                     into[_Demand(dim, 1)] = None
-        given = [self._shapes.of(v).dims if v is not None and _known(v) else None for v in node.inputs]
+        # models that do not run come here, too
+        given = [self._shapes.of(v).dims if v is not None and produced(v) else None for v in node.inputs]
         if node.op_type in _BROADCASTS:
             self._broadcast([dims for dims in given if dims is not None])
         elif node.op_type == "Conv" and len(given) > 1:

@@ -25,7 +25,7 @@ from ..model.operators import title
 from ..model.tensors import elements
 from ..shapes.inference import graphs_of
 from .feeds import Array, Given, Model
-from .session import CPU, NotImplementedHere, Session, reason, source_of
+from .session import CPU, NotImplementedHere, Session, quiet_options, reason, source_of
 
 #: Domains that onnxruntime itself defines, and that are no one else's to add to.
 OWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
@@ -137,10 +137,7 @@ def _registered(kind: Kind, inputs: int, libraries: Sequence[str]) -> bool:
     graph = onnx.helper.make_graph([node], "probe", given, [onnx.helper.make_empty_tensor_value_info("y")])
     opsets = [onnx.helper.make_opsetid(d, v) for d, v in dict([("", 17), (domain, 17 if not domain else 1)]).items()]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    for library in libraries:
-        options.register_custom_ops_library(library)
+    options = quiet_options(libraries)
     try:
         ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
     except Exception as error:

@@ -41,17 +41,22 @@ class Source(NamedTuple):
     tensors: Mapping[str, ir.TensorProtocol]
 
 
+def quiet_options(libraries: Sequence[str]) -> ort.SessionOptions:
+    """Options of a session that logs nothing and has the operators of the libraries."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    for library in libraries:
+        options.register_custom_ops_library(library)
+    return options
+
+
 class Session:
     """A loaded model. `weights` replace initializers of the same name; `libraries` hold further operators."""
 
     def __init__(
         self, source: Source, optimize: bool, weights: Mapping[str, Array] | None = None, libraries: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        level = ort.GraphOptimizationLevel
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        for library in libraries:
-            options.register_custom_ops_library(library)
+        level, options = ort.GraphOptimizationLevel, quiet_options(libraries)
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         weights = dict(weights or {})
         outside = {n: weights.pop(n, None) for n in source.tensors}

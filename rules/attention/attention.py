@@ -1,8 +1,8 @@
 """Scaled dot-product attention: from its many spellings to one term, `sdpa(q, k, v, mask; scale, cap, guard)`.
 
-Operands are BNSH. The scale may sit on q, on k, on both or on the scores; the mask is whatever is added to them; a
-guard turns rows of NaN into zeros. Sources: Vaswani et al. (arXiv 1706.03762), GQA (arXiv 2305.13245),
-ONNX Attention-23.
+Operands are BNSH; up to the softmax they may be [B,S,H], one head without an axis. The scale may sit on q, on k, on
+both or on the scores; the mask is whatever is added to them; a guard turns rows of NaN into zeros. Sources: Vaswani et
+al. (arXiv 1706.03762), GQA (arXiv 2305.13245), ONNX Attention-23.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...egraph.engine.assumption import ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
 from ...egraph.engine.lang import (
     Float,
     Guard,
@@ -27,12 +27,14 @@ from ...egraph.engine.lang import (
     lowest,
     lt,
     ne,
+    never,
     num,
     rank,
     real,
     reshape,
     rule,
     scalar,
+    squeeze,
     symbolic,
     tensor,
     thin,
@@ -43,6 +45,10 @@ from ...egraph.terms.dtypes import FLOAT16, FLOAT32
 from ...egraph.terms.expression import Expr
 
 KT = (0, 1, 3, 2)
+#: The last two axes exchanged, by rank.
+TURNED = {3: (0, 2, 1), 4: KT}
+#: Of float32.
+LOWEST = -3.4028234663852886e38
 #: The guard of an `sdpa` that has none inside because one follows. Kept apart from 0, none at all: an operator that
 #: assumes visible rows stands for that and for a guarded one, and would join this one to the result of its guard.
 BEHIND = -1
@@ -72,9 +78,9 @@ def absent() -> Tensor:
     return tensor("Absent")
 
 
-def _value(c: Tensor, v: Float) -> list[Guard]:
-    """c is a constant of value v that does not widen scores."""
-    return [eq(scalar(c), v), le(rank(c), 4)]
+def _value(c: Tensor, v: Float, q: Tensor) -> list[Guard]:
+    """c is a constant of value v that does not widen the scores of q, or q itself."""
+    return [eq(scalar(c), v), le(rank(c), rank(q))]
 
 
 def _changes(v: Float) -> list[Guard]:
@@ -94,10 +100,14 @@ _QK = dict(q="b n s h", k="b n t h")
 # ----------------------------------------------------------------------------------------------------------- the scores
 
 
-@rule(stage="marker", contract="exact", holds=dict(q="b n s h", k="b n t h"), refuse=[])
-def scores_matmul(q: Tensor, k: Tensor) -> Sides:
-    """q @ transpose(k, 0132) = scores(q, k, 1)"""
-    return Sides(q @ transpose(k, KT), scores(q, k, real(1.0)), when=[eq(rank(q), 4)])
+@rule(
+    stage="marker", contract="exact", expand=dict(r=(3, 4)),
+    holds=[dict(q="b n s h", y="b n h t"), dict(q="b s h", y="b h t")],
+    refuse=[dict(q="s h", y="b n h t"), dict(q="b n s h", y="h t")],
+)  # fmt: skip
+def scores_matmul(q: Tensor, y: Tensor, r: int) -> Sides:
+    """q @ y = scores(q, transpose(y, 0132), 1)   whether or not y is keys that were turned"""
+    return Sides(q @ y, scores(q, transpose(y, TURNED[r]), real(1.0)), when=[eq(rank(q), r), eq(rank(y), r)])
 
 
 @rule(
@@ -106,7 +116,7 @@ def scores_matmul(q: Tensor, k: Tensor) -> Sides:
 )  # fmt: skip
 def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
     """scores(q * c, k, scale) = scores(q, k, scale * c)"""
-    when = [eq(scalar(c), v), eq(rank(q), 4), *_changes(v)]
+    when = [*_value(c, v, q), *_changes(v)]
     return Sides(scores(q * c, k, scale), scores(q, k, scale * v), when=when, replaces=True)
 
 
@@ -116,7 +126,7 @@ def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> 
 )  # fmt: skip
 def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
     """scores(q, k * c, scale) = scores(q, k, scale * c)"""
-    when = [eq(scalar(c), v), eq(rank(k), 4), *_changes(v)]
+    when = [*_value(c, v, k), *_changes(v)]
     return Sides(scores(q, k * c, scale), scores(q, k, scale * v), when=when, replaces=True)
 
 
@@ -127,7 +137,7 @@ def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> 
 )  # fmt: skip
 def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
     """scores(q / c, k, scale) = scores(q, k, scale / c)"""
-    when = [eq(scalar(c), v), eq(rank(q), 4), ne(v, real(0.0)), *_changes(v)]
+    when = [*_value(c, v, q), ne(v, real(0.0)), *_changes(v)]
     return Sides(scores(q / c, k, scale), scores(q, k, scale / v), when=when, replaces=True)
 
 
@@ -138,7 +148,7 @@ def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) ->
 )  # fmt: skip
 def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
     """scores(q, k / c, scale) = scores(q, k, scale / c)"""
-    when = [eq(scalar(c), v), eq(rank(k), 4), ne(v, real(0.0)), *_changes(v)]
+    when = [*_value(c, v, k), ne(v, real(0.0)), *_changes(v)]
     return Sides(scores(q, k / c, scale), scores(q, k, scale / v), when=when, replaces=True)
 
 
@@ -148,7 +158,7 @@ def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) ->
 )  # fmt: skip
 def scores_scaled(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
     """scores(q, k, scale) * c = scores(q, k, scale * c)"""
-    return Sides(scores(q, k, scale) * c, scores(q, k, scale * v), when=_value(c, v))
+    return Sides(scores(q, k, scale) * c, scores(q, k, scale * v), when=_value(c, v, q))
 
 
 @rule(
@@ -157,7 +167,7 @@ def scores_scaled(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Si
 )  # fmt: skip
 def scores_divided(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
     """scores(q, k, scale) / c = scores(q, k, scale / c)"""
-    return Sides(scores(q, k, scale) / c, scores(q, k, scale / v), when=[*_value(c, v), ne(v, real(0.0))])
+    return Sides(scores(q, k, scale) / c, scores(q, k, scale / v), when=[*_value(c, v, q), ne(v, real(0.0))])
 
 
 # ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
@@ -177,7 +187,7 @@ def biased_plain(q: Tensor, k: Tensor, scale: Float) -> Sides:
 def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, scale: Float, v: Float) -> Sides:
     """c * tanh(scores(q, k, scale) / c) = biased(q, k, no mask, scale, cap c)"""
     lhs = call("Tanh", scores(q, k, scale) / c) * d
-    return Sides(lhs, biased(q, k, absent(), scale, v), when=[*_value(c, v), *_value(d, v), lt(real(0.0), v)])
+    return Sides(lhs, biased(q, k, absent(), scale, v), when=[*_value(c, v, q), *_value(d, v, q), lt(real(0.0), v)])
 
 
 @rule(
@@ -187,7 +197,9 @@ def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, scale: Float, v: F
 )  # fmt: skip
 def biased_mask(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float) -> Sides:
     """biased(q, k, no mask) + mask = biased(q, k, mask)"""
-    return Sides(biased(q, k, absent(), scale, cap) + mask, biased(q, k, mask, scale, cap), when=[le(rank(mask), 4)])
+    return Sides(
+        biased(q, k, absent(), scale, cap) + mask, biased(q, k, mask, scale, cap), when=[le(rank(mask), rank(q))]
+    )
 
 
 @rule(
@@ -200,8 +212,19 @@ def biased_mask(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float) ->
 def biased_twice(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, cap: Float) -> Sides:
     """biased(q, k, mask) + p = biased(q, k, mask + p)"""
     both = mask + p
-    when = [le(rank(mask), 4), le(rank(p), 4)]
+    when = [le(rank(x), rank(q)) for x in (mask, p)]
     return Sides(biased(q, k, mask, scale, cap) + p, biased(q, k, both, scale, cap), when=when, states=_sized(both))
+
+
+@rule(
+    stage="fuse", contract="exact",
+    holds=[dict(_QK, mask="b 1 s t", p="1 n s t", scale=0.5, cap=0.0),
+           dict(_QK, mask="s t", p="t", scale=0.5, cap=3.0)],
+)  # fmt: skip
+def biased_minus(q: Tensor, k: Tensor, mask: Tensor, p: Tensor, scale: Float, cap: Float) -> Sides:
+    """biased(q, k, mask) - p = biased(q, k, mask) + (-p)"""
+    lhs = biased(q, k, mask, scale, cap)
+    return Sides(lhs - p, lhs + -p)
 
 
 _LOW: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-3e38", scale=0.5, cap=0.0)
@@ -214,8 +237,8 @@ def _selected(w: Tensor, x: Tensor, n: Tensor, masks: int) -> Tensor:
     return tensor("Where", w, n, x) if masks else tensor("Where", w, x, n)
 
 
-def _masked(w: Tensor, n: Tensor) -> list[Guard]:
-    return [le(rank(n), 4), le(rank(w), 4), eq(dtype(n), FLOAT32)]
+def _masked(w: Tensor, n: Tensor, q: Tensor) -> list[Guard]:
+    return [le(rank(n), rank(q)), le(rank(w), rank(q)), eq(dtype(n), FLOAT32)]
 
 
 @rule(
@@ -226,7 +249,7 @@ def mask_where(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Ten
     """where(w, scores, lowest) = scores + where(w, 0, lowest)"""
     zero = tensor("FConst", real(0.0), FLOAT32)
     lhs = _selected(w, biased(q, k, absent(), scale, cap), n, j)
-    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=[lowest(n), *_masked(w, n)])
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=[lowest(n), *_masked(w, n, q)])
 
 
 @rule(
@@ -240,9 +263,26 @@ def mask_where_biased(
 ) -> Sides:  # fmt: skip
     """where(w, scores + mask, lowest) = scores + where(w, mask, lowest)"""
     both = _selected(w, mask, n, j)
-    when = [lowest(n), *_masked(w, n), le(rank(mask), 4)]
+    when = [lowest(n), *_masked(w, n, q), le(rank(mask), rank(q))]
     lhs, rhs = _selected(w, biased(q, k, mask, scale, cap), n, j), biased(q, k, both, scale, cap)
     return Sides(lhs, rhs, when=when, states=_sized(both))
+
+
+_NEVER: dict[str, Any] = dict(_LOW, q="b n s h:float16", k="b n t h:float16", n="=-inf:float16")
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(j=(0, 1)),
+    holds=[_NEVER, dict(_NEVER, w="s t:bool", cap=3.0)],
+    refuse=[dict(_NEVER, n="=-65504:float16"), dict(_NEVER, n="=-inf:float16:1 1 1 1 1"),
+            dict(_NEVER, w="1 1 1 s t:bool"), dict(_LOW, n="=-inf")],
+)  # fmt: skip
+def mask_where_never(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, j: int) -> Sides:
+    """where(w, scores, -inf) = scores + where(w, 0, -inf)   in f16, whose lowest number would overflow"""
+    zero = tensor("FConst", real(0.0), FLOAT16)
+    lhs = _selected(w, biased(q, k, absent(), scale, cap), n, j)
+    when = [never(n), le(rank(n), rank(q)), le(rank(w), rank(q)), eq(dtype(n), FLOAT16)]
+    return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=when)
 
 
 _BIG = dict(_LOW, n="=-1e9")
@@ -258,7 +298,7 @@ def mask_where_big(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n:
     """where(w, scores, -1e9) = scores + where(w, 0, -1e9)   up to what a softmax can tell"""
     zero = tensor("FConst", real(0.0), FLOAT32)
     lhs = _selected(w, biased(q, k, absent(), scale, cap), n, j)
-    when = [eq(scalar(n), v), lt(real(-1e30), v), lt(v, real(-0.99e8)), *_masked(w, n)]
+    when = [eq(scalar(n), v), lt(real(-1e30), v), lt(v, real(-0.99e8)), *_masked(w, n, q)]
     return Sides(lhs, biased(q, k, _selected(w, zero, n, j), scale, cap), when=when)
 
 
@@ -271,7 +311,7 @@ def mask_where_big(w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n:
 def biased_scaled(q: Tensor, k: Tensor, mask: Tensor, d: Tensor, scale: Float, v: Float, j: int) -> Sides:
     """biased(q, k, mask, scale) * d = biased(q, k, mask * d, scale * d),   and / d"""
     plain = biased(q, k, mask, scale, real(0.0))
-    when = [*_value(d, v), le(rank(mask), 4), ne(v, real(0.0))]
+    when = [*_value(d, v, q), le(rank(mask), rank(q)), ne(v, real(0.0))]
     if j:
         return Sides(plain / d, biased(q, k, mask / d, scale / v, real(0.0)), when=when)
     return Sides(plain * d, biased(q, k, mask * d, scale * v, real(0.0)), when=when)
@@ -293,12 +333,18 @@ def softmax_shifted(x: Tensor) -> Sides:
     return Sides(call("Softmax", _shifted(x), -1), call("Softmax", x, -1))
 
 
-@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t"))
-def softmax_written(x: Tensor) -> Sides:
-    """e / sum(e) = softmax(x)   with e = exp(x - max(x)), along the last axis"""
+@rule(stage="marker", contract="reassociated", expand=dict(inverse=(0, 1)), holds=dict(x="b n s t"))
+def softmax_written(x: Tensor, inverse: int) -> Sides:
+    """e / sum(e) = softmax(x)   with e = exp(x - max(x)), along the last axis; also e * (1 / sum(e))"""
     e = call("Exp", _shifted(x))
-    written: Tensor = e / tensor("ReduceSum", e, (-1,), 1)
-    return Sides(written, call("Softmax", x, -1))
+    total = tensor("ReduceSum", e, (-1,), 1)
+    return Sides(e * call("Reciprocal", total) if inverse else e / total, call("Softmax", x, -1))
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b n s t", axis=-1))
+def softmax_of_log(x: Tensor, axis: Int) -> Sides:
+    """exp(log-softmax(x, axis)) = softmax(x, axis)"""
+    return Sides(call("Exp", call("LogSoftmax", x, axis)), call("Softmax", x, axis))
 
 
 @rule(
@@ -337,7 +383,7 @@ def softmax_cleared(
     """where(w, soft(scores + where(w, 0, lowest)), 0) = soft(scores + where(w, 0, -inf)), guarded"""
     zero, never = (tensor("FConst", real(value), FLOAT32) for value in (0.0, -math.inf))
     x, y = (biased(q, k, _selected(w, zero, low, j), scale, cap) for low in (n, never))
-    when = [lowest(n), eq(scalar(z), real(0.0)), le(rank(z), 4)]
+    when = [lowest(n), eq(scalar(z), real(0.0)), le(rank(z), rank(q))]
     return Sides(_selected(w, soft(x, g), z, j), soft(y, 1), when=when)
 
 
@@ -350,6 +396,57 @@ def softmax_widened(x: Tensor, g: Int) -> Sides:
     return Sides(cast(soft(cast(x, FLOAT32), g), FLOAT16), soft(x, g), when=[eq(dtype(x), FLOAT16)])
 
 
+_HALF = dict(w="b 1 s t:bool", x="b n s t:float16", n="=-65504:float16", g=0)
+
+
+@rule(
+    stage="fuse", contract="finite", assumes=[HALF_SCORES], expand=dict(j=(0, 1)),
+    holds=[_HALF, dict(_HALF, w="s t:bool", n="=-65504:float16:1", g=1)],
+    refuse=[dict(_HALF, n="=-5:float16"), dict(_HALF, n="=-70000:float16"), dict(_HALF, n="=-65504:float16:1 1 1 1 1"),
+            dict(_HALF, x="b n s t", n="=-3e38")],
+)  # fmt: skip
+def softmax_half(w: Tensor, x: Tensor, n: Tensor, v: Float, g: Int, j: int) -> Sides:
+    """soft(where(w, x, lowest)) = cast(soft(where(w, cast(x, f32), lowest of f32)), f16)   for x of f16"""
+    low = tensor("FConst", real(LOWEST), FLOAT32)
+    wide = _selected(w, cast(x, FLOAT32), low, j)
+    when = [eq(scalar(n), v), lt(v, real(-6e4)), eq(dtype(x), FLOAT16), le(rank(n), rank(x))]
+    return Sides(soft(_selected(w, x, n, j), g), cast(soft(wide, g), FLOAT16), when=when)
+
+
+_WIDENED: dict[str, Any] = dict(
+    q="b n s h:float16", k="b n t h:float16", mask="b 1 s t:float16", scale=0.5, cap=0.0
+)  # fmt: skip
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
+    holds=[_WIDENED, dict(_WIDENED, mask="t:float16", cap=3.0)],
+    refuse=[{**_WIDENED, **_QK, "mask": mask} for mask in ("b 1 s t", "absent")],
+)  # fmt: skip
+def biased_widened(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, masked: int) -> Sides:
+    """cast(biased(q, k, mask), f32) = biased(cast(q, f32), cast(k, f32), cast(mask, f32))   for q of f16"""
+    wide = [cast(x, FLOAT32) for x in (q, k, mask)]
+    lhs = cast(biased(q, k, mask if masked else absent(), scale, cap), FLOAT32)
+    when = [eq(dtype(q), FLOAT16), *([eq(dtype(mask), FLOAT16)] if masked else [])]
+    return Sides(lhs, biased(wide[0], wide[1], wide[2] if masked else absent(), scale, cap), when=when)
+
+
+@rule(
+    stage="fuse", contract="reassociated", holds=[dict(x="b n s t", v="b n t d:float16", g=1)],
+    refuse=[dict(x="b n s t:float64", v="b n t d:float16", g=0)],
+)  # fmt: skip
+def values_widened(x: Tensor, v: Tensor, g: Int) -> Sides:
+    """cast(soft(x), f16) @ v = cast(soft(x) @ cast(v, f32), f16)   for x of f32"""
+    p = soft(x, g)
+    return Sides(cast(p, FLOAT16) @ v, cast(p @ cast(v, FLOAT32), FLOAT16), when=[eq(dtype(x), FLOAT32)])
+
+
+@rule(stage="marker", contract="exact", holds=dict(x="b 2 t h:float16", n=3, to=1))
+def repeat_cast(x: Tensor, n: Int, to: Int) -> Sides:
+    """cast(repeat(x, n), to) = repeat(cast(x, to), n)"""
+    return Sides(cast(repeat(x, n), to), repeat(cast(x, to), n))
+
+
 # ------------------------------------------------------------------------------------------------------------ attention
 
 _QKV = dict(q="b n s h", k="b n t h", v="b n t d", mask="b 1 s t", scale=0.5, cap=0.0, g=0)
@@ -360,18 +457,38 @@ _QKV = dict(q="b n s h", k="b n t h", v="b n t d", mask="b 1 s t", scale=0.5, ca
     holds=[_QKV, dict(_QKV, k="b 1 t h", v="b 1 t d", cap=3.0, g=1)],
     refuse=[dict(_QKV, q="b 5 s h", k="b 1 t h", v="b 5 t d"), dict(_QKV, q="b 5 s h", k="b 5 t h", v="b 1 t d"),
             dict(_QKV, q="b 1 s h", k="b 5 t h", v="b 5 t d"), dict(_QKV, v="t d"),
-            dict(_QKV, k="b 1 t h", v="t d")],
+            dict(_QKV, k="b 1 t h", v="t d"), dict(_QKV, q="n s h", k="n t h", mask="s t")],
 )  # fmt: skip
 def sdpa_matmul(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, one: int) -> Sides:
     """soft(biased(q, k, mask)) @ v = sdpa(q, k, v, mask)   for k and v of as many heads as q, or of one"""
-    heads = [eq(dim(x, -3), num(1) if one else dim(q, -3)) for x in (k, v)] + [eq(rank(v), 4)]
+    heads = [eq(dim(x, -3), num(1) if one else dim(q, -3)) for x in (k, v)] + [eq(rank(x), 4) for x in (q, v)]
     return Sides(soft(biased(q, k, mask, scale, cap), g) @ v, sdpa(q, k, v, mask, scale, cap, g), when=heads)
+
+
+_HEAD = dict(_QKV, q="b s h", k="b t h", v="b t d", mask="b s t")
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(deep=(0, 1, 2)),
+    holds=[_HEAD, dict(_HEAD, mask="s t", cap=3.0, g=1)],
+    refuse=[_QKV, dict(_HEAD, q="b n s h", k="b n t h", v="n t d"),
+            *({**_HEAD, "mask": mask, wrong: f"1 {shape}"}
+                    for mask in ("b s t", "s t", "absent") for wrong, shape in (("k", "t h"), ("v", "t d")))],
+)  # fmt: skip
+def sdpa_one_head(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, deep: int) -> Sides:
+    """soft(biased(q, k, mask)) @ v = squeeze(sdpa(q', k', v', mask'), -3)   for [B,S,H], with one head as axis -3"""
+    mask = mask if deep else absent()
+    each = unsqueeze(mask, -3) if deep == 2 else mask
+    when = [eq(rank(q), 3), eq(rank(v), 3), *(eq(dim(x, -3), dim(q, -3)) for x in (k, v))]
+    when += [eq(rank(mask), 3)] if deep == 2 else [le(rank(mask), 2)] if deep else []
+    apart = sdpa(unsqueeze(q, -3), unsqueeze(k, -3), unsqueeze(v, -3), each, scale, cap, g)
+    return Sides(soft(biased(q, k, mask, scale, cap), g) @ v, squeeze(apart, -3), when=when)
 
 
 _UNGUARDED = {name: given for name, given in _QKV.items() if name != "g"}
 _HIDING = dict(_UNGUARDED, mask="hiding b 1 s t", cap=3.0)
 _LOWEST = dict(_UNGUARDED, mask="lowest b 1 s t", cap=3.0)
-_HALF: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in ("q", "k", "v", "mask")})
+_NARROW: dict[str, Any] = dict(_UNGUARDED, **{name: f"{_QKV[name]}:float16" for name in ("q", "k", "v", "mask")})
 
 
 @rule(stage="fuse", contract="finite", assumes=[SCORES_FINITE], holds=[_UNGUARDED, _HIDING, _LOWEST])
@@ -389,7 +506,7 @@ def _behind(o: Tensor, v: Tensor, to: Int) -> Tensor:
 @rule(
     stage="fuse", contract="reassociated", expand=dict(groups=(0, 1)),
     holds=[_UNGUARDED, _HIDING,
-           dict(_HALF, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
+           dict(_NARROW, q="b 6 s h:float16", k="b 2 t h:float16", v="b 2 t d:float16")],
 )  # fmt: skip
 def guard_behind(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, to: Int, n: Int, kv: Int, groups: int

@@ -25,7 +25,7 @@ from ...egraph.engine.lang import (
     thin,
     transpose,
 )  # fmt: skip
-from .attention import KT, WIDER
+from .attention import KT, TURNED, WIDER
 
 
 def _scalar(c: Tensor, x: Tensor, k: int) -> list[Guard]:
@@ -89,9 +89,12 @@ def scaled_reshape(x: Tensor, c: Tensor, shape: Tensor, k: int, j: int) -> Sides
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(x="b n s h", y="b n h t"), refuse=[dict(x="s h", y="b n h t")],
+    stage="marker", contract="reassociated", expand=dict(r=(3, 4)),
+    holds=[dict(x="b n s h", y="b n h t"), dict(x="b s h", y="b h t")],
+    refuse=[dict(x="s h", y="b n h t"), dict(x="s h", y="b h t")],
 )  # fmt: skip
-def transpose_product(x: Tensor, y: Tensor) -> Sides:
+def transpose_product(x: Tensor, y: Tensor, r: int) -> Sides:
     """transpose(x @ y, 0132) = transpose(y, 0132) @ transpose(x, 0132)"""
-    when = [eq(rank(x), 4), eq(rank(y), 4)]
-    return Sides(transpose(x @ y, KT), transpose(y, KT) @ transpose(x, KT), when=when)
+    back = TURNED[r]
+    when = [eq(rank(x), r), eq(rank(y), r)]
+    return Sides(transpose(x @ y, back), transpose(y, back) @ transpose(x, back), when=when)

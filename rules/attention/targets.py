@@ -36,6 +36,7 @@ from ...egraph.engine.lang import (
     shape,
     size,
     size_known,
+    squeeze,
     supported,
     symbolic,
     tensor,
@@ -92,21 +93,15 @@ def _other_mask(sample: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @rule(
-    stage="fuse", contract="exact", holds=[dict(_FULL, mask="1 s t"), dict(_FULL, mask="n 1 t", cap=3.0, g=1)],
+    stage="fuse", contract="exact", expand=dict(r=(0, 1, 2, 3)),
+    holds=[dict(_FULL, mask="1 s t"), dict(_FULL, mask="n 1 t", cap=3.0, g=1), dict(_FULL, mask="s t"),
+           dict(_FULL, mask="t"), dict(_FULL, mask="")],
     refuse=[_FULL],
 )  # fmt: skip
-def mask_rank_3(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int) -> Sides:
-    """sdpa(.., mask) = sdpa(.., unsqueeze(mask, -4))   for a mask of rank 3"""
-    return Sides(sdpa(q, k, v, mask, scale, cap, g), sdpa(q, k, v, unsqueeze(mask, -4), scale, cap, g),
-                 when=[eq(rank(mask), 3)])  # fmt: skip
-
-
-@rule(stage="fuse", contract="exact", holds=[dict(_FULL, mask="s t"), dict(_FULL, mask="1 t", cap=3.0, g=1)],
-      refuse=[_FULL])  # fmt: skip
-def mask_rank_2(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int) -> Sides:
-    """sdpa(.., mask) = sdpa(.., unsqueeze(mask, -3))   for a mask of rank 2"""
-    return Sides(sdpa(q, k, v, mask, scale, cap, g), sdpa(q, k, v, unsqueeze(mask, -3), scale, cap, g),
-                 when=[eq(rank(mask), 2)])  # fmt: skip
+def mask_short(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, cap: Float, g: Int, r: int) -> Sides:
+    """sdpa(.., mask) = sdpa(.., unsqueeze(mask, -4))   for a mask of rank 3, and so for lower ones"""
+    longer = unsqueeze(mask, -r - 1)
+    return Sides(sdpa(q, k, v, mask, scale, cap, g), sdpa(q, k, v, longer, scale, cap, g), when=[eq(rank(mask), r)])
 
 
 @rule(
@@ -221,7 +216,11 @@ def onnx_attention_plain(q: Tensor, k: Tensor, v: Tensor, scale: Float, cap: Flo
 
 
 def _mha(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, n: Int, h: Int, d: Int, r: int) -> Tensor:
-    """r = 3: k and v are laid out as q is; r = 4: they stay BNSH, of one head size; r = 5: of unfixed heads, too."""
+    """r = 3: k and v are laid out as q is; r = 4: they stay BNSH, of one head size; r = 5: of unfixed heads, too.
+    r = 1: one head, whose axis goes.
+    """
+    if r == 1:
+        return unsqueeze(tensor("MsMHA", *(squeeze(x, -3) for x in (q, k, v)), mask, 1, scale), -3)
     keys, values = (k, v) if r >= 4 else (_flat(k, n, h), _flat(v, n, d))
     out = tensor("MsMHA", _flat(q, n, h), keys, values, mask, n, scale)
     return transpose(reshape(out, ints(0, 0, n, d)), SWAP)
@@ -229,22 +228,27 @@ def _mha(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Float, n: Int, h:
 
 def _equal_heads(q: Tensor, k: Tensor, v: Tensor, n: Int, h: Int, d: Int, r: int) -> list[Guard]:
     # v has as many heads as k in every sdpa
+    if r == 1:
+        return [eq(dim(q, -3), num(1)), supported("MsMHA", q)]
     heads = [eq(dim(q, -3), num(n)), symbolic(dim(k, -3), "kv") if r == 5 else eq(dim(k, -3), num(n))]
     sizes = [eq(dim(q, -1), num(h)), eq(dim(v, -1), num(d)), *([eq(dim(v, -1), dim(q, -1))] if r >= 4 else [])]
     return [*heads, *sizes, supported("MsMHA", q)]
 
 
+_ONE_HEAD = dict(q="b 1 s h", k="b 1 t h", v="b 1 t d")
 _UNFIXED: dict[str, Any] = dict(q="b 6 s h", k="b K t h", v="b K t h", K=(6, 1))
 
 
 def _mha_refuses(sample: dict[str, Any]) -> list[dict[str, Any]]:
     scales = [dict(sample, scale=scale) for scale in (0.0, 1e-40, 1e35)]
-    return [{**sample, **_GROUPED}, {**sample, **_GROUPED, "v": "b 2 t h"}, *scales]
+    shared = dict(q="b 6 s h", k="b 1 t h", v="b 1 t d")
+    return [{**sample, **_GROUPED}, {**sample, **_GROUPED, "v": "b 2 t h"}, {**sample, **shared}, *scales]
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(3, 4, 5)),
-    holds=[_ADDED, dict(_ADDED, v="b n t h", g=BEHIND), {**_ADDED, **_SYMBOLS, **_ONE}, {**_ADDED, **_UNFIXED}],
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, MASK_FITS, HEADS], expand=dict(r=(1, 3, 4, 5)),
+    holds=[_ADDED, dict(_ADDED, v="b n t h", g=BEHIND), {**_ADDED, **_ONE_HEAD}, {**_ADDED, **_SYMBOLS, **_ONE},
+           {**_ADDED, **_UNFIXED}],
     refuse=[*_other_mask(_ADDED), *_other_batch({**_ADDED, **_ONE}), *_mha_refuses(_ADDED),
             dict(_ADDED, mask="b 1 s t:bool"), dict(_ADDED, g=1), dict(_ADDED, g=2)],
 )  # fmt: skip
@@ -258,9 +262,9 @@ def ms_mha(
 
 
 @rule(
-    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(r=(3, 4, 5)),
-    holds=[dict(_PLAIN, g=2), dict(_PLAIN, v="b n t h", g=0), {**_PLAIN, **_SYMBOLS, "g": 0},
-           {**_PLAIN, **_UNFIXED, "g": 0}],
+    stage="target", contract="reassociated", assumes=[SAME_BATCH, HEADS], expand=dict(r=(1, 3, 4, 5)),
+    holds=[dict(_PLAIN, g=2), dict(_PLAIN, v="b n t h", g=0), {**_PLAIN, **_ONE_HEAD, "g": 0},
+           {**_PLAIN, **_SYMBOLS, "g": 0}, {**_PLAIN, **_UNFIXED, "g": 0}],
     refuse=[dict(sample, g=0) for sample in (*_other_batch(_PLAIN), *_mha_refuses(_PLAIN))] + [dict(_PLAIN, g=1)],
 )  # fmt: skip
 def ms_mha_plain(q: Tensor, k: Tensor, v: Tensor, scale: Float, n: Int, h: Int, d: Int, g: Int, r: int) -> Sides:

@@ -1,15 +1,19 @@
 """Rotary position embeddings: tables that repeat themselves, the quarter turn, and the rotation made of both.
 
 Pairs are told apart by `pairs`: 0 pairs element j with j + h (rotate_half, cat(f, f)), 1 pairs 2j with 2j + 1
-(interleaved, every element twice). Sources: RoFormer (arXiv 2104.09864) and the exporters' spellings of it. Cos and
+(interleaved, every element twice). Whatever joins two tensors to pairs is one term, `Paired`, and what repeats a table
+is another, `Wide`; its `sign` is -1 where the first of each pair is negated: the signs that a quarter turn needs may
+stand in the turned x or in the table. Sources: RoFormer (arXiv 2104.09864) and the exporters' spellings of it. Cos and
 sin stay what the model computes at run time: nothing is baked, no position is assumed bounded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...egraph.engine.lang import (
+    Guard,
     Int,
     Ints,
     Sides,
@@ -20,21 +24,32 @@ from ...egraph.engine.lang import (
     count,
     dim,
     doubled,
+    dtype,
+    elem,
     eq,
     le,
+    length,
+    lt,
     ne,
     num,
     rank,
+    reshape,
     rule,
     slice_,
     squeeze,
     tensor,
+    turns,
     unsqueeze,
 )
+from ...egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
 
-def wide(x: Tensor, pairs: int | Int) -> Tensor:
-    return tensor("Wide", x, pairs)
+def wide(x: Tensor, pairs: int | Int, sign: int | Int = 1) -> Tensor:
+    return tensor("Wide", x, pairs, sign)
+
+
+def paired(x: Tensor, y: Tensor, pairs: int | Int) -> Tensor:
+    return tensor("Paired", x, y, pairs)
 
 
 def rot(x: Tensor, pairs: int | Int) -> Tensor:
@@ -45,10 +60,69 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, pairs: int | Int) -> Tensor:
     return tensor("Rope", x, cos, sin, pairs)
 
 
+def parts(x: Tensor, h: Int, pairs: int) -> tuple[Tensor, Tensor]:
+    """The first and the second of each pair, of x with 2h channels."""
+    if pairs:
+        return slice_(x, 0, 2 * h - 1, step=2), slice_(x, 1, 2 * h, step=2)
+    return slice_(x, 0, h), slice_(x, h, 2 * h)
+
+
+# ------------------------------------------------------------------------------------------------ two tensors as pairs
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h"), refuse=[dict(x="b s 2", y="b s 3")])
+def paired_halves(x: Tensor, y: Tensor, h: Int) -> Sides:
+    """cat(x, y) = pairs of x and y, by halves"""
+    return Sides(concat([x, y]), paired(x, y, 0), when=[eq(dim(x, -1), num(h)), eq(dim(y, -1), num(h))])
+
+
+@rule(
+    stage="marker", holds=[dict(x="b s h", y="b s h", u="ints b s 2h"), dict(x="b s h", y="b s h", u="ints 0 -1")],
+    refuse=[dict(x="h s h", y="h s h", u="ints s 1 0 2h"), dict(x="b 2 4", y="b 2 4", u="ints b 4 0")],
+    expand=dict(less=(0, 1)),
+)  # fmt: skip
+def paired_interleaved(x: Tensor, y: Tensor, u: Tensor, h: Int, less: int) -> Sides:
+    """reshape(stack(x, y), u) = reshape(pairs of x and y, u), interleaved   for u of no more axes than x"""
+    flat = reshape(tensor("Stack", x, y, -1), u)
+    same = [eq(rank(flat), rank(x)), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h))]
+    return Sides(flat, reshape(paired(x, y, 1), u), when=[lt(rank(flat), rank(x))] if less else same)
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h"))
+def paired_written(x: Tensor, y: Tensor) -> Sides:
+    """pairs of x and y, by halves = cat(x, y)"""
+    return Sides(paired(x, y, 0), concat([x, y]))
+
+
+@rule(stage="marker", holds=dict(x="b n s 2h"), refuse=[dict(x="b 6", h=2)])
+def paired_parts(x: Tensor, h: Int) -> Sides:
+    """pairs of x[0::2] and x[1::2], interleaved = x"""
+    first, second = parts(x, h, 1)
+    return Sides(paired(first, second, 1), x, when=[eq(dim(x, -1), num(2 * h))])
+
+
+@rule(stage="marker", holds=dict(x="b s h", y="b s h", pairs=1))
+def paired_sign(x: Tensor, y: Tensor, pairs: Int) -> Sides:
+    """pairs of x and -y = -(pairs of -x and y)"""
+    return Sides(paired(x, -y, pairs), -paired(-x, y, pairs))
+
+
 # ------------------------------------------------------------------------------------ where a doubled table comes from
 
 
-@rule(stage="marker", holds=dict(x="b s h"))
+@rule(stage="marker", holds=dict(x="b s h", pairs=1))
+def wide_pairs(x: Tensor, pairs: Int) -> Sides:
+    """pairs of x and x = wide(x)"""
+    return Sides(paired(x, x, pairs), wide(x, pairs))
+
+
+@rule(stage="marker", holds=dict(x="b s h", pairs=1))
+def wide_signed(x: Tensor, pairs: Int) -> Sides:
+    """pairs of -x and x = wide(x), signed"""
+    return Sides(paired(-x, x, pairs), wide(x, pairs, -1))
+
+
+@rule(stage="marker", holds=dict(x="b s H", H=(2, 3)))
 def wide_concat(x: Tensor) -> Sides:
     """cat(x, x) = wide(x)"""
     return Sides(concat([x, x]), wide(x, 0))
@@ -66,81 +140,46 @@ def wide_concat_6(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     return Sides(concat([x, y, z, x, y, z]), wide(concat([x, y, z]), 0))
 
 
-_TWICE = dict(x="b s h", twice="ints b s h 2", shape="ints b s 2h")
+@rule(
+    stage="marker", expand=dict(pairs=(0, 1)),
+    holds=[dict(table="doubled0 5 2h", h=2), dict(table="doubled1 5 2h", h=2)], refuse=[dict(table="5 2h", h=2)],
+)  # fmt: skip
+def wide_constant(table: Tensor, h: Int, pairs: int) -> Sides:
+    """table = wide(the first of its pairs)   for a constant whose pairs are equal"""
+    first, _ = parts(table, h, pairs)
+    return Sides(table, wide(first, pairs), when=[doubled(table, pairs, 1), eq(dim(table, -1), num(2 * h))])
 
 
 @rule(
-    stage="marker", expand=dict(r=(1, 2, 3, 4)), holds=_TWICE,
-    refuse=[dict(_TWICE, twice="ints b s h 3", shape="ints b s 3h"), dict(_TWICE, shape="ints s b 2h"),
-            dict(x="1 3", twice="ints 2 3 1", shape="ints 1 6"), dict(_TWICE, shape="ints 1 b s 2h"),
-            dict(x="b s 1", twice="ints b s 3 2", shape="ints b s 6"),
-            dict(x="b 1 h", twice="ints b 5 h 2", shape="ints b 5 2h"),
-            *(dict(x="1 s h", twice="ints 3 s h 2", shape=t) for t in ("ints 3 s 2h", "ints 1 s 6h")),
-            dict(x="1 n s h", twice="ints 3 n s h 2", shape="ints 3 n s 2h")],
+    stage="marker", expand=dict(pairs=(0, 1)),
+    holds=[dict(table="signed0 5 2h", h=2), dict(table="signed1 5 2h", h=2)],
+    refuse=[dict(table="5 2h", h=2), dict(table="doubled0 5 2h", h=2), dict(table="doubled1 5 2h", h=2)],
 )  # fmt: skip
-def wide_repeat(x: Tensor, twice: Tensor, shape: Tensor, h: Int, r: int) -> Sides:
-    """reshape(expand(unsqueeze(x, -1), [.., h, 2]), [.., 2h]) = wide(x), every element twice"""
-    pairs = tensor("Expand", unsqueeze(x, -1), twice)
-    flat = tensor("Reshape", pairs, shape)
-    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(2, r + 1)]
-    sizes = [eq(dim(pairs, -1), num(2)), eq(dim(pairs, -2), num(h)), eq(dim(x, -1), num(h)), eq(rank(pairs), r + 1)]
-    when = [eq(rank(x), r), *sizes, eq(rank(flat), r), eq(dim(flat, -1), num(2 * h)), *same]
-    return Sides(flat, wide(x, 1), when=when)
-
-
-@rule(
-    stage="marker", expand=dict(r=(1, 2, 3, 4)), holds=dict(x="b s h", shape="ints b s 2h"),
-    refuse=[dict(x="b s h", shape="ints s b 2h"), dict(x="1 n s h", shape="ints n s 2h"),
-            dict(x="b s h", shape="ints 1 b s 2h")],
-)  # fmt: skip
-def wide_stack(x: Tensor, shape: Tensor, h: Int, r: int) -> Sides:
-    """reshape(stack(x, x), [.., 2h]) = wide(x), every element twice"""
-    flat = tensor("Reshape", concat([unsqueeze(x, -1), unsqueeze(x, -1)]), shape)
-    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(2, r + 1)]
-    when = [eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(h)), eq(dim(flat, -1), num(2 * h)), *same]
-    return Sides(flat, wide(x, 1), when=when)
-
-
-@rule(stage="marker", holds=dict(table="doubled0 5 2h", h=2), refuse=[dict(table="5 2h", h=2)])
-def wide_constant(table: Tensor, h: Int) -> Sides:
-    """table = wide(table[..., :h])   for a constant whose halves are equal"""
-    return Sides(table, wide(slice_(table, 0, h), 0), when=[doubled(table, 0), eq(dim(table, -1), num(2 * h))])
-
-
-@rule(stage="marker", holds=dict(table="doubled1 5 2h", h=2), refuse=[dict(table="5 2h", h=2)])
-def wide_constant_pairs(table: Tensor, h: Int) -> Sides:
-    """table = wide(table[..., ::2])   for a constant that holds every element twice"""
-    return Sides(table, wide(slice_(table, 0, 2 * h - 1, step=2), 1),
-                 when=[doubled(table, 1), eq(dim(table, -1), num(2 * h))])  # fmt: skip
-
-
-@rule(stage="marker", holds=dict(table="doubled2 5 2h", h=2),
-      refuse=[dict(table="5 2h", h=2), dict(table="doubled0 5 2h", h=2)])  # fmt: skip
-def signed_constant(table: Tensor, h: Int) -> Sides:
-    """table = cat(-table[h:], table[h:])   for a constant whose halves differ in sign"""
-    second = slice_(table, h, 2 * h)
-    return Sides(table, concat([-second, second]), when=[doubled(table, 2), eq(dim(table, -1), num(2 * h))])
+def wide_constant_signed(table: Tensor, h: Int, pairs: int) -> Sides:
+    """table = wide(the second of its pairs), signed   for a constant whose pairs differ in sign"""
+    _, second = parts(table, h, pairs)
+    return Sides(table, wide(second, pairs, -1), when=[doubled(table, pairs, -1), eq(dim(table, -1), num(2 * h))])
 
 
 # -------------------------------------------------------------------------------------------- how a doubled table moves
 
 
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_cos(x: Tensor, pairs: Int) -> Sides:
-    """cos(wide(x)) = wide(cos(x))"""
-    return Sides(call("Cos", wide(x, pairs)), wide(call("Cos", x), pairs))
+@rule(stage="marker", holds=dict(x="b s h", pairs=1, sign=-1))
+def wide_cos(x: Tensor, pairs: Int, sign: Int) -> Sides:
+    """cos(wide(x)) = wide(cos(x)), whatever its signs"""
+    return Sides(call("Cos", wide(x, pairs, sign)), wide(call("Cos", x), pairs))
 
 
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_sin(x: Tensor, pairs: Int) -> Sides:
+@rule(stage="marker", holds=dict(x="b s h", pairs=1, sign=-1))
+def wide_sin(x: Tensor, pairs: Int, sign: Int) -> Sides:
     """sin(wide(x)) = wide(sin(x))"""
-    return Sides(call("Sin", wide(x, pairs)), wide(call("Sin", x), pairs))
+    return Sides(call("Sin", wide(x, pairs, sign)), wide(call("Sin", x), pairs, sign))
 
 
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_neg(x: Tensor, pairs: Int) -> Sides:
+@rule(stage="marker", holds=dict(x="b s h", pairs=1, sign=-1))
+def wide_neg(x: Tensor, pairs: Int, sign: Int) -> Sides:
     """-wide(x) = wide(-x)"""
-    return Sides(-wide(x, pairs), wide(-x, pairs))
+    return Sides(-wide(x, pairs, sign), wide(-x, pairs, sign))
 
 
 @rule(stage="marker", holds=dict(x="b s h", pairs=1, to=10))
@@ -150,79 +189,110 @@ def wide_cast(x: Tensor, pairs: Int, to: Int) -> Sides:
 
 
 @rule(
-    stage="marker", holds=[dict(x="b s h", scale="", pairs=0), dict(x="b s h", scale="", pairs=1)],
-    refuse=[dict(x="b s h", scale="2h", pairs=0)],
+    stage="marker", expand=dict(before=(FLOAT16, FLOAT32, FLOAT64), to=(FLOAT16, FLOAT32, FLOAT64)),
+    holds=[dict(x="b s h", pairs=1), dict(x="b s h:float16", pairs=0)], refuse=[dict(x="b s h:int64", pairs=1)],
 )  # fmt: skip
-def wide_scale(x: Tensor, scale: Tensor, pairs: Int) -> Sides:
+def wide_cast_signed(x: Tensor, pairs: Int, before: int, to: int) -> Sides:
+    """cast(wide(x), signed) = wide(cast(x), signed)   between floating types"""
+    return Sides(
+        call("Cast", wide(x, pairs, -1), to), wide(call("Cast", x, to), pairs, -1), when=[eq(dtype(x), before)]
+    )
+
+
+@rule(
+    stage="marker", holds=[dict(x="b s h", scale="", pairs=0, sign=1), dict(x="b s h", scale="", pairs=1, sign=-1)],
+    refuse=[dict(x="b s h", scale="2h", pairs=0, sign=1)],
+)  # fmt: skip
+def wide_scale(x: Tensor, scale: Tensor, pairs: Int, sign: Int) -> Sides:
     """wide(x) * scale = wide(x * scale)   for a scalar scale"""
-    return Sides(wide(x, pairs) * scale, wide(x * scale, pairs), when=[eq(rank(scale), 0)])
+    return Sides(wide(x, pairs, sign) * scale, wide(x * scale, pairs, sign), when=[eq(rank(scale), 0)])
 
 
 @rule(
-    stage="marker", holds=[dict(x="b s h", scale="1", pairs=0), dict(x="s h", scale="b 1 1", pairs=1)],
-    refuse=[dict(x="b s 3", scale="6", pairs=0)],
+    stage="marker", holds=[dict(x="b s h", scale="1", pairs=0, sign=1), dict(x="s h", scale="b 1 1", pairs=1, sign=-1)],
+    refuse=[dict(x="b s 3", scale="6", pairs=0, sign=1)],
 )  # fmt: skip
-def wide_scale_one(x: Tensor, scale: Tensor, pairs: Int) -> Sides:
+def wide_scale_one(x: Tensor, scale: Tensor, pairs: Int, sign: Int) -> Sides:
     """wide(x) * scale = wide(x * scale)   for scale constant along the last axis"""
-    return Sides(wide(x, pairs) * scale, wide(x * scale, pairs), when=[eq(dim(scale, -1), num(1))])
-
-
-@rule(stage="marker", holds=[dict(x="b s h", y="b s h", pairs=0), dict(x="b s h", y="h", pairs=1)])
-def wide_mul(x: Tensor, y: Tensor, pairs: Int) -> Sides:
-    """wide(x) * wide(y) = wide(x * y)"""
-    return Sides(wide(x, pairs) * wide(y, pairs), wide(x * y, pairs), when=[eq(dim(x, -1), dim(y, -1))])
+    return Sides(wide(x, pairs, sign) * scale, wide(x * scale, pairs, sign), when=[eq(dim(scale, -1), num(1))])
 
 
 @rule(
-    stage="marker", holds=[dict(x="b s h", axis=-3, pairs=0), dict(x="b s h", axis=-2, pairs=1)],
-    refuse=[dict(x="b s h", axis=-1, pairs=0)],
+    stage="marker", expand=dict(k=(0, 1)), holds=[dict(x="b s h", c="", pairs=0), dict(x="s h", c="b 1 1", pairs=1)],
+    refuse=[dict(x="b s 3", c="6", pairs=0)],
 )  # fmt: skip
-def wide_unsqueeze(x: Tensor, axis: Int, pairs: Int) -> Sides:
+def wide_quotient(x: Tensor, c: Tensor, pairs: Int, k: int) -> Sides:
+    """wide(x) / c = wide(x / c)   for a c constant along the last axis"""
+    return Sides(wide(x, pairs) / c, wide(x / c, pairs), when=[eq(dim(c, -1), num(1)) if k else eq(rank(c), 0)])
+
+
+@rule(stage="marker", holds=[dict(x="b s h", y="b s h", pairs=0, sign=1, other=-1),
+                             dict(x="b s h", y="h", pairs=1, sign=-1, other=-1)])  # fmt: skip
+def wide_mul(x: Tensor, y: Tensor, pairs: Int, sign: Int, other: Int) -> Sides:
+    """wide(x) * wide(y) = wide(x * y), and the signs as well"""
+    return Sides(wide(x, pairs, sign) * wide(y, pairs, other), wide(x * y, pairs, sign * other),
+                 when=[eq(dim(x, -1), dim(y, -1))])  # fmt: skip
+
+
+@rule(stage="marker", expand=dict(n=(2, 3, 4)), holds=dict(x="1 s h", shape="ints b 1 1", pairs=1, sign=-1),
+      refuse=[dict(x="1 s 1", shape="ints b 1 2", pairs=0, sign=1)])  # fmt: skip
+def wide_expand(x: Tensor, shape: Tensor, pairs: Int, sign: Int, n: int) -> Sides:
+    """expand(wide(x), shape) = wide(expand(x, shape))   where the last axis stays"""
+    return Sides(tensor("Expand", wide(x, pairs, sign), shape), wide(tensor("Expand", x, shape), pairs, sign),
+                 when=[eq(length(shape), n), eq(elem(shape, n - 1), num(1))])  # fmt: skip
+
+
+@rule(
+    stage="marker", holds=[dict(x="b s h", axis=-3, pairs=0, sign=1), dict(x="b s h", axis=-2, pairs=1, sign=-1)],
+    refuse=[dict(x="b s h", axis=-1, pairs=0, sign=1)],
+)  # fmt: skip
+def wide_unsqueeze(x: Tensor, axis: Int, pairs: Int, sign: Int) -> Sides:
     """unsqueeze(wide(x), axis) = wide(unsqueeze(x, axis))   for an axis other than the last"""
-    return Sides(unsqueeze(wide(x, pairs), axis), wide(unsqueeze(x, axis), pairs), when=[ne(axis, -1)])
+    return Sides(unsqueeze(wide(x, pairs, sign), axis), wide(unsqueeze(x, axis), pairs, sign), when=[ne(axis, -1)])
 
 
-@rule(stage="marker", holds=dict(x="1 s h", axis=-3, pairs=1))
-def wide_squeeze(x: Tensor, axis: Int, pairs: Int) -> Sides:
+@rule(stage="marker", holds=dict(x="1 s h", axis=-3, pairs=1, sign=-1))
+def wide_squeeze(x: Tensor, axis: Int, pairs: Int, sign: Int) -> Sides:
     """squeeze(wide(x), axis) = wide(squeeze(x, axis))   for an axis other than the last"""
-    return Sides(squeeze(wide(x, pairs), axis), wide(squeeze(x, axis), pairs), when=[ne(axis, -1)])
+    return Sides(squeeze(wide(x, pairs, sign), axis), wide(squeeze(x, axis), pairs, sign), when=[ne(axis, -1)])
 
 
 @rule(
-    stage="marker", expand=dict(n=(2, 3, 4, 5)), holds=dict(x="b s h", perm=(1, 0, 2), pairs=1),
-    refuse=[dict(x="b s h", perm=(0, 2, 1), pairs=0), dict(x="s h", perm=(1, 0), pairs=0),
-            dict(x="b n s h", perm=(0, 1, 3, 2), pairs=1), dict(x="b n t s h", perm=(0, 1, 2, 4, 3), pairs=1)],
+    stage="marker", expand=dict(n=(2, 3, 4, 5)), holds=dict(x="b s h", perm=(1, 0, 2), pairs=1, sign=-1),
+    refuse=[dict(x="b s h", perm=(0, 2, 1), pairs=0, sign=1), dict(x="s h", perm=(1, 0), pairs=0, sign=1),
+            dict(x="b n s h", perm=(0, 1, 3, 2), pairs=1, sign=-1),
+            dict(x="b n t s h", perm=(0, 1, 2, 4, 3), pairs=1, sign=-1)],
 )  # fmt: skip
-def wide_transpose(x: Tensor, perm: Ints, pairs: Int, n: int) -> Sides:
+def wide_transpose(x: Tensor, perm: Ints, pairs: Int, sign: Int, n: int) -> Sides:
     """transpose(wide(x), perm) = wide(transpose(x, perm))   if perm leaves the last axis in place"""
-    return Sides(call("Transpose", wide(x, pairs), perm), wide(call("Transpose", x, perm), pairs),
+    return Sides(call("Transpose", wide(x, pairs, sign), perm), wide(call("Transpose", x, perm), pairs, sign),
                  when=[eq(count(perm), n), eq(at(perm, n - 1), n - 1)])  # fmt: skip
 
 
-@rule(stage="marker", holds=dict(x="5 h", ids="ids 5 b s", axis=-2, pairs=1),
-      refuse=[dict(x="5 h", ids="ids 5 b s", axis=-1, pairs=0)])  # fmt: skip
-def wide_gather(x: Tensor, ids: Tensor, axis: Int, pairs: Int) -> Sides:
+@rule(stage="marker", holds=dict(x="5 h", ids="ids 5 b s", axis=-2, pairs=1, sign=-1),
+      refuse=[dict(x="5 h", ids="ids 5 b s", axis=-1, pairs=0, sign=1)])  # fmt: skip
+def wide_gather(x: Tensor, ids: Tensor, axis: Int, pairs: Int, sign: Int) -> Sides:
     """gather(wide(x), ids, axis) = wide(gather(x, ids, axis))   for an axis other than the last"""
-    return Sides(call("Gather", wide(x, pairs), ids, axis), wide(call("Gather", x, ids, axis), pairs),
+    return Sides(call("Gather", wide(x, pairs, sign), ids, axis), wide(call("Gather", x, ids, axis), pairs, sign),
                  when=[ne(axis, -1)])  # fmt: skip
 
 
-@rule(stage="marker", holds=dict(x="5 h", axis=-2, start=1, end=3, step=1, pairs=1),
-      refuse=[dict(x="b 5", axis=-1, start=1, end=3, step=1, pairs=0)])  # fmt: skip
-def wide_slice_other(x: Tensor, axis: Int, start: Int, end: Int, step: Int, pairs: Int) -> Sides:
+@rule(stage="marker", holds=dict(x="5 h", axis=-2, start=1, end=3, step=1, pairs=1, sign=-1),
+      refuse=[dict(x="b 5", axis=-1, start=1, end=3, step=1, pairs=0, sign=1)])  # fmt: skip
+def wide_slice_other(x: Tensor, axis: Int, start: Int, end: Int, step: Int, pairs: Int, sign: Int) -> Sides:
     """wide(x)[start:end:step on axis] = wide(x[start:end:step on axis])   for an axis other than the last"""
-    return Sides(call("SliceC", wide(x, pairs), axis, start, end, step),
-                 wide(call("SliceC", x, axis, start, end, step), pairs), when=[ne(axis, -1)])  # fmt: skip
+    return Sides(call("SliceC", wide(x, pairs, sign), axis, start, end, step),
+                 wide(call("SliceC", x, axis, start, end, step), pairs, sign), when=[ne(axis, -1)])  # fmt: skip
 
 
 @rule(
-    stage="marker", holds=dict(x="5 h", start="ints 0", end="ints 3", axis=-2, step=1, pairs=1),
-    refuse=[dict(x="b 5", start="ints 0", end="ints 3", axis=-1, step=1, pairs=0)],
+    stage="marker", holds=dict(x="5 h", start="ints 0", end="ints 3", axis=-2, step=1, pairs=1, sign=-1),
+    refuse=[dict(x="b 5", start="ints 0", end="ints 3", axis=-1, step=1, pairs=0, sign=1)],
 )  # fmt: skip
-def wide_slice_dynamic(x: Tensor, start: Tensor, end: Tensor, axis: Int, step: Int, pairs: Int) -> Sides:
+def wide_slice_dynamic(x: Tensor, start: Tensor, end: Tensor, axis: Int, step: Int, pairs: Int, sign: Int) -> Sides:
     """wide(x)[start:end:step on axis] = wide(x[..])   for any but the last, bounds computed at run time"""
-    return Sides(call("Slice", wide(x, pairs), start, end, axis, step),
-                 wide(call("Slice", x, start, end, axis, step), pairs), when=[ne(axis, -1)])  # fmt: skip
+    return Sides(call("Slice", wide(x, pairs, sign), start, end, axis, step),
+                 wide(call("Slice", x, start, end, axis, step), pairs, sign), when=[ne(axis, -1)])  # fmt: skip
 
 
 @rule(stage="marker", holds=dict(x="b 5", h=5, start=1, end=4), refuse=[dict(x="b 5", h=5, start=1, end=7)])
@@ -247,39 +317,34 @@ def wide_slice_even(x: Tensor, h: Int) -> Sides:
 # ----------------------------------------------------------------------------------------------------- the quarter turn
 
 
-@rule(stage="marker", holds=[dict(x="b n s 2h"), dict(x="2h")], refuse=[dict(x="b 6", h=2)])
-def rot_halves(x: Tensor, h: Int) -> Sides:
-    """cat(-x[h:], x[:h]) = rot(x)"""
-    return Sides(concat([-slice_(x, h, 2 * h), slice_(x, 0, h)]), rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
-
-
-@rule(stage="marker", holds=[dict(x="b n s 2h"), dict(x="2h")], refuse=[dict(x="b 6", h=2)])
-def rot_back(x: Tensor, h: Int) -> Sides:
-    """cat(x[h:], -x[:h]) = -rot(x)"""
-    return Sides(concat([slice_(x, h, 2 * h), -slice_(x, 0, h)]), -rot(x, 0), when=[eq(dim(x, -1), num(2 * h))])
-
-
 @rule(
-    stage="marker", expand=dict(r=(1, 2, 3, 4, 5)), holds=dict(x="b n s 2h", shape="ints b n s 2h"),
-    refuse=[dict(x="b n s 2h", shape="ints n b s 2h"), dict(x="b n s 6", shape="ints b n s 4", h=2),
-            dict(x="b n s 2h", shape="ints 1 b n s 2h")],
+    stage="marker", expand=dict(pairs=(0, 1)), holds=[dict(x="b n s 2h"), dict(x="2h")], refuse=[dict(x="b 6", h=2)],
 )  # fmt: skip
-def rot_pairs(x: Tensor, shape: Tensor, h: Int, r: int) -> Sides:
-    """reshape(stack(-x[1::2], x[0::2]), shape of x) = rot(x) of (even, odd) pairs"""
-    even, odd = slice_(x, 0, 2 * h - 1, step=2), slice_(x, 1, 2 * h, step=2)
-    flat = tensor("Reshape", concat([unsqueeze(-odd, -1), unsqueeze(even, -1)]), shape)
-    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
-    return Sides(flat, rot(x, 1), when=[eq(rank(x), r), eq(rank(flat), r), eq(dim(x, -1), num(2 * h)), *same])
+def rot_parts(x: Tensor, h: Int, pairs: int) -> Sides:
+    """pairs of -b and a = rot(x)   for pairs a and b of x"""
+    first, second = parts(x, h, pairs)
+    return Sides(paired(-second, first, pairs), rot(x, pairs), when=[eq(dim(x, -1), num(2 * h))])
 
 
 @rule(
-    stage="marker", holds=[dict(x="b n s 2h", sin="b 1 s h"), dict(x="2h", sin="h")],
+    stage="marker", contract="finite", expand=dict(sign=(1, -1)),
+    holds=[dict(x="b n s 2h", m="turn0 2h 2h", pairs=0), dict(x="b n s 2h", m="back1 2h 2h", pairs=1)],
+    refuse=[dict(x="b n s 2h", m="2h 2h", pairs=0)],
+)  # fmt: skip
+def rot_matrix(x: Tensor, m: Tensor, pairs: Int, sign: int) -> Sides:
+    """x @ m = rot(x), or -rot(x)   for the matrix m of a quarter turn"""
+    return Sides(x @ m, rot(x, pairs) if sign > 0 else -rot(x, pairs), when=[turns(m, pairs, sign)])
+
+
+@rule(
+    stage="marker", expand=dict(pairs=(0, 1)), holds=[dict(x="b n s 2h", sin="b 1 s h"), dict(x="2h", sin="h")],
     refuse=[dict(x="b 6", sin="b 2", h=2)],
 )  # fmt: skip
-def rot_swap(x: Tensor, sin: Tensor, h: Int) -> Sides:
-    """cat(x[h:], x[:h]) * cat(-sin, sin) = rot(x) * wide(sin)"""
-    swapped = concat([slice_(x, h, 2 * h), slice_(x, 0, h)])
-    return Sides(swapped * concat([-sin, sin]), rot(x, 0) * wide(sin, 0), when=[eq(dim(x, -1), num(2 * h))])
+def rot_swap(x: Tensor, sin: Tensor, h: Int, pairs: int) -> Sides:
+    """pairs of b and a * wide(sin), signed = rot(x) * wide(sin)   for pairs a and b of x"""
+    first, second = parts(x, h, pairs)
+    return Sides(paired(second, first, pairs) * wide(sin, pairs, -1), rot(x, pairs) * wide(sin, pairs),
+                 when=[eq(dim(x, -1), num(2 * h))])  # fmt: skip
 
 
 @rule(
@@ -305,22 +370,50 @@ def rope_sum(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     return Sides(x * wide(cos, pairs) + rot(x, pairs) * wide(sin, pairs), rope(x, cos, sin, pairs))
 
 
-_HALVES = dict(x="b n s h", y="b n s h", cos="b 1 s h", sin="1 1 s h")
+@rule(
+    stage="fuse", contract="reassociated",
+    holds=[dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", pairs=0),
+           dict(x="b n s 2h", cos="s h", sin="s h", pairs=1)],
+)  # fmt: skip
+def rope_difference(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """x * wide(cos) - rot(x) * wide(sin) = rope(x, cos, -sin), a turn back"""
+    return Sides(x * wide(cos, pairs) - rot(x, pairs) * wide(sin, pairs), rope(x, cos, -sin, pairs))
+
+
+_HALVES: dict[str, Any] = dict(x="b n s h", y="b n s h", cos="b 1 s h", sin="b 1 s h", pairs=0)
+_OTHER_HALVES: list[dict[str, Any]] = [  # cos and sin differ in shape: they might be x and y as well
+    dict(_HALVES, x="b n s 3", y="b n s 3", cos="b 1 s 1", sin="b 1 s 3"),
+    dict(_HALVES, x="b n s 3", y="b n s 3", cos="b 1 s 3", sin="b 1 s 1"),
+    dict(_HALVES, x="b n s 3", y="b n s 1", cos="b 1 s 3", sin="b 1 s 3"),
+    dict(_HALVES, x="b n s 3", y="b 1 s 3", cos="b 1 s 3", sin="1 1 s 3"),
+    *({**_HALVES, "sin": "1 1 s h", **other} for other in ({"x": "1 b n s h"}, {"y": "1 b n s h"}, {"x": "b n 1 h"})),
+]  # fmt: skip
+
+
+def _alike(x: Tensor, y: Tensor, tables: Sequence[Tensor], h: Int, r: int) -> list[Guard]:
+    """x and y have one shape of r axes, and the tables as many channels."""
+    sizes = [eq(dim(t, -1), num(h)) for t in (x, y, *tables)]
+    return [*sizes, eq(rank(x), r), eq(rank(y), r), *(eq(dim(x, -k), dim(y, -k)) for k in range(2, r + 1))]
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(_HALVES, sin="b 1 s h"),
-    refuse=[dict(_HALVES, x="b n s 3", y="b n s 3", cos="b 1 s 1", sin="b 1 s 3"),
-            dict(_HALVES, x="b n s 3", y="b n s 3", cos="b 1 s 3", sin="b 1 s 1"),
-            dict(_HALVES, x="b n s 3", y="b n s 1", cos="b 1 s 3", sin="b 1 s 3"),
-            dict(_HALVES, x="b n s 3", y="b 1 s 3", cos="b 1 s 3", sin="1 1 s 3"),
-            dict(_HALVES, x="1 b n s h"), dict(_HALVES, y="1 b n s h"), dict(_HALVES, x="b n 1 h")],
+    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=[_HALVES, dict(_HALVES, pairs=1)],
+    refuse=_OTHER_HALVES,
 )  # fmt: skip
-def rope_halves(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, h: Int) -> Sides:
-    """cat(x*cos - y*sin, y*cos + x*sin) = rope(cat(x, y), cos, sin)"""
-    sizes = [eq(dim(t, -1), num(h)) for t in (x, y, cos, sin)] + [eq(rank(x), 4), eq(rank(y), 4)]
-    same = [eq(dim(x, -k), dim(y, -k)) for k in (2, 3, 4)]
-    return Sides(concat([x * cos - y * sin, y * cos + x * sin]), rope(concat([x, y]), cos, sin, 0), when=sizes + same)
+def rope_paired(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int, h: Int, r: int) -> Sides:
+    """pairs of x*cos - y*sin and y*cos + x*sin = rope(pairs of x and y, cos, sin)"""
+    return Sides(paired(x * cos - y * sin, y * cos + x * sin, pairs), rope(paired(x, y, pairs), cos, sin, pairs),
+                 when=_alike(x, y, (cos, sin), h, r))  # fmt: skip
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=[_HALVES, dict(_HALVES, pairs=1)],
+    refuse=_OTHER_HALVES,
+)  # fmt: skip
+def rope_paired_back(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int, h: Int, r: int) -> Sides:
+    """pairs of x*cos + y*sin and y*cos - x*sin = rope(pairs of x and y, cos, -sin), a turn back"""
+    return Sides(paired(x * cos + y * sin, y * cos - x * sin, pairs), rope(paired(x, y, pairs), cos, -sin, pairs),
+                 when=_alike(x, y, (cos, sin), h, r))  # fmt: skip
 
 
 _PAIRS = dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", shape="ints b n s 2h")
@@ -334,21 +427,6 @@ _OTHER_TABLES: list[dict[str, Any]] = [
     dict(x="1 n s 2h", cos="3 1 s h", sin="1 1 s h", shape="ints 1 n s 6h"),
     dict(x="1 n s 6", cos="3 1 s 1", sin="1 1 s 1", shape="ints 1 n s 6", h=1),
 ]  # fmt: skip
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)),
-    holds=_PAIRS, refuse=_OTHER_TABLES,
-)  # fmt: skip
-def rope_pairs(x: Tensor, cos: Tensor, sin: Tensor, shape: Tensor, h: Int, r: int) -> Sides:
-    """reshape(stack(xe*cos - xo*sin, xo*cos + xe*sin)) = rope(x, cos, sin) of (even, odd) pairs"""
-    even, odd = slice_(x, 0, 2 * h - 1, step=2), slice_(x, 1, 2 * h, step=2)
-    turned = [unsqueeze(even * cos - odd * sin, -1), unsqueeze(odd * cos + even * sin, -1)]
-    flat = tensor("Reshape", concat(turned), shape)
-    sizes = [eq(dim(x, -1), num(2 * h)), eq(dim(cos, -1), num(h)), eq(dim(sin, -1), num(h))]
-    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
-    ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(cos), r), le(rank(sin), r)]
-    return Sides(flat, rope(x, cos, sin, 1), when=[*ranks, *sizes, *same])
 
 
 @rule(
@@ -367,11 +445,13 @@ def rope_columns(x: Tensor, cos: Tensor, sin: Tensor, shape: Tensor, h: Int, r: 
     return Sides(flat, rope(x, squeeze(cos, -1), squeeze(sin, -1), 1), when=when)
 
 
-@rule(stage="marker", holds=[dict(x="b 3 h", y="b 5 h", axis=-2, pairs=0), dict(x="2 h", y="3 h", axis=-2, pairs=1)],
-      refuse=[dict(x="b 3", y="b 3", axis=-1, pairs=0), dict(x="b 3", y="b 5", axis=-1, pairs=0)])  # fmt: skip
-def wide_stacked(x: Tensor, y: Tensor, axis: Int, pairs: Int) -> Sides:
+@rule(stage="marker",
+      holds=[dict(x="b 3 h", y="b 5 h", axis=-2, pairs=0, sign=1), dict(x="2 h", y="3 h", axis=-2, pairs=1, sign=-1)],
+      refuse=[dict(x="b 3", y=y, axis=-1, pairs=0, sign=1) for y in ("b 3", "b 5")])  # fmt: skip
+def wide_stacked(x: Tensor, y: Tensor, axis: Int, pairs: Int, sign: Int) -> Sides:
     """cat(wide(x), wide(y); axis) = wide(cat(x, y; axis))   for an axis other than the last"""
-    return Sides(concat([wide(x, pairs), wide(y, pairs)], axis), wide(concat([x, y], axis), pairs), when=[ne(axis, -1)])
+    both = concat([wide(x, pairs, sign), wide(y, pairs, sign)], axis)
+    return Sides(both, wide(concat([x, y], axis), pairs, sign), when=[ne(axis, -1)])
 
 
 @rule(stage="marker", holds=dict(x="b s h"))

@@ -21,6 +21,7 @@ from ...egraph.engine.lang import (
     dim,
     eq,
     ints,
+    le,
     ne,
     num,
     rank,
@@ -93,33 +94,68 @@ def rope_rows_positions_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j
     return Sides(call("Rope", x, cos, sin, pairs), rows(x, squeeze(cos, -2), squeeze(sin, -2), pairs, 1, 0), when=when)
 
 
-_TABLE: dict[str, Any] = dict(x="b n s 2h", cos="s h", sin="s h", pairs=1)
+@rule(
+    stage="fuse", contract="exact", expand=dict(r=(1, 2, 3)),
+    holds=[dict(x="b n s 2h", cos="s h", sin="s h", pairs=1), dict(x="b s n 2h", cos="s 1 h", sin="s 1 h", pairs=0)],
+    refuse=[dict(x="n s 2h", cos="s h", sin="s h", pairs=0), dict(x="b n s 2h", cos="1 1 s h", sin="1 s h", pairs=0),
+            dict(x="b n s 2h", cos="1 s h", sin="1 1 s h", pairs=0)],
+)  # fmt: skip
+def rope_tables(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, r: int) -> Sides:
+    """rope(x, cos, sin) = rope(x, cos and sin with one more leading axis)   for x of rank 4"""
+    more = (unsqueeze(t, -r - 1) for t in (cos, sin))
+    return Sides(call("Rope", x, cos, sin, pairs), call("Rope", x, *more, pairs),
+                 when=[eq(rank(x), 4), eq(rank(cos), r), eq(rank(sin), r)])  # fmt: skip
 
 
 @rule(
-    stage="fuse", contract="exact", holds=_TABLE,
-    refuse=[dict(_TABLE, cos="1 h"), dict(_TABLE, sin="1 h"), dict(_TABLE, x="n s 2h"), dict(_TABLE, cos="h"),
-            dict(_TABLE, sin="h"), dict(_TABLE, cos="1 s h"), dict(_TABLE, sin="1 s h")],
+    stage="fuse", contract="exact",
+    holds=[dict(x="n s 2h", cos="s h", sin="1 s h", pairs=1), dict(x="s n 2h", cos="s 1 h", sin="s 1 h", pairs=0)],
+    refuse=[dict(x="b n s 2h", cos="s h", sin="s h", pairs=0), dict(x="n s 2h", cos="b n s h", sin="s h", pairs=0),
+            dict(x="n s 2h", cos="s h", sin="b n s h", pairs=0)],
 )  # fmt: skip
-def rope_rows_table(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """rope(x, cos, sin) = rope of [B,N,S,H] with rows [1,S,h], where cos and sin are [S,h]"""
-    tables = [*(eq(rank(t), 2) for t in (cos, sin)), *(eq(dim(t, -2), dim(x, -2)) for t in (cos, sin))]
-    right = rows(x, unsqueeze(cos, -3), unsqueeze(sin, -3), pairs, 0, 0)
-    return Sides(call("Rope", x, cos, sin, pairs), right, when=[eq(rank(x), 4), *tables])
-
-
-_ROW: dict[str, Any] = dict(x="b n s 2h", cos="1 s h", sin="1 s h", pairs=1)
+def rope_without_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """rope(x, cos, sin) = squeeze(rope(unsqueeze(x, -4), cos, sin), -4)   for x of rank 3: one batch row"""
+    when = [eq(rank(x), 3), le(rank(cos), 3), le(rank(sin), 3)]
+    return Sides(
+        call("Rope", x, cos, sin, pairs), squeeze(call("Rope", unsqueeze(x, -4), cos, sin, pairs), -4), when=when
+    )
 
 
 @rule(
-    stage="fuse", contract="exact", holds=_ROW,
-    refuse=[dict(_ROW, cos="n s h"), dict(_ROW, sin="n s h"), dict(_ROW, cos="1 1 h"), dict(_ROW, sin="1 1 h")],
+    stage="fuse", contract="exact", holds=dict(x="b s 2h", cos="b s h", sin="b s h", pairs=1),
+    refuse=[dict(x="1 b s 2h", cos="b s h", sin="b s h", pairs=0), dict(x="b s 2h", cos="1 s h", sin="1 s h", pairs=0),
+            *(dict(x="b s 2h", cos="b s h", sin="b s h", pairs=0) | {name: other}
+              for name in ("cos", "sin") for other in ("1 b s h", "1 s h", "b 1 h"))],
 )  # fmt: skip
-def rope_rows_table_3d(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """rope(x, cos, sin) = rope of [B,N,S,H] with rows cos, sin, where they are [1,S,h]"""
-    shapes = [eq(rank(x), 4), eq(rank(cos), 3), eq(rank(sin), 3), eq(dim(cos, -3), num(1)), eq(dim(sin, -3), num(1))]
-    seq = [eq(dim(cos, -2), dim(x, -2)), eq(dim(sin, -2), dim(x, -2))]
-    return Sides(call("Rope", x, cos, sin, pairs), rows(x, cos, sin, pairs, 0, 0), when=shapes + seq)
+def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x and rows of cos and sin of rank 3"""
+    shapes = [g for t in (cos, sin) for g in (eq(rank(t), 3), eq(dim(t, -2), dim(x, -2)))]
+    each = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), num(1))]
+    turned = call("Rope", *(unsqueeze(t, -3) for t in (x, cos, sin)), pairs)
+    return Sides(call("Rope", x, cos, sin, pairs), squeeze(turned, -3), when=[eq(rank(x), 3), *shapes, *each])
+
+
+_SBNH: dict[str, Any] = dict(x="s b n 2h", cos="s 1 1 h", sin="s 1 1 h", pairs=1)
+_SYMBOLS: dict[str, Any] = dict(x="s 2 n 2h", cos="s B 1 h", sin="s B 1 h", B=(1, 2), pairs=0)
+
+
+@rule(
+    stage="fuse", contract="exact", assumes=[_ROWS], holds=[_SBNH, _SYMBOLS],
+    refuse=[dict(_SBNH, x="s b 1 2h"), dict(_SBNH, x="s 1 n 2h", cos="s 3 1 h", sin="s 3 1 h"), dict(_SBNH, x="s n 2h"),
+            *({**_SBNH, t: other} for t in ("cos", "sin") for other in ("1 1 1 h", "s 1 n h", "1 1 h", "s b 1 h")),
+            dict(_SYMBOLS, x="s B n 2h", B=(2, 3)), dict(_SYMBOLS, sin="s 1 1 h", B=(2, 3))],
+)  # fmt: skip
+def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
+    """rope(x, cos, sin) = rope of [S,B,N,H] with rows [S,B,h], where cos and sin are [S,1,1,h]: S takes B's place"""
+    to = concat([ints(1), size(dim(x, -3)), ints(1)])
+    cosines, sines = (tensor("Expand", squeeze(t, -2), to) for t in (cos, sin))
+    each = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), dim(x, -3))]
+    when = [g for t in (cos, sin) for g in (eq(rank(t), 4), eq(dim(t, -2), num(1)), eq(dim(t, -4), dim(x, -4)))]
+    return Sides(
+        call("Rope", x, cos, sin, pairs), rows(x, cosines, sines, pairs, 1, 0),
+        when=[eq(rank(x), 4), *when, *each, ne(dim(x, -2), num(1)), ne(dim(x, -3), num(1)), size_known(dim(x, -3))],
+        states=[(dim(t, -2), dim(x, -3)) for t in (cosines, sines)],
+    )  # fmt: skip
 
 
 @rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6))

@@ -39,7 +39,7 @@ def test_a_rotation_is_explained_by_rules_of_rotations(derived: dict[str, tuple[
     chains = {found.rules for op, found in derived.values() if op == "RotaryEmbedding"}
     (chain,) = chains
     assert chain[-2:] == ("ms-rope3-shared", "squeeze-unsqueeze")
-    assert {"wide-cos", "rot-halves", "rope-sum"} <= set(chain)
+    assert {"wide-cos", "rot-parts", "rope-sum"} <= set(chain)
     assert not any(rule.startswith(("scores", "sdpa", "biased", "softmax", "onnx")) for rule in chain)
 
 

@@ -63,7 +63,7 @@ class Terms:
 
     def add(self, name: str, *args: Any) -> int:
         """Raises IllFormed if the operands do not fit."""
-        tensors = [self.values[a] if s == "T" else a for a, s in zip(args, OPS[name].sorts, strict=True)]
+        tensors = [self.values[a] if s == "T" else a for a, s in OPS[name].with_sorts(args)]
         value = apply(OPS[name], tensors)
         return self.known(self.graph.add(name, *args), value)
 

@@ -14,6 +14,7 @@ from onnxruntime.capi import _pybind_state
 
 from onnx_egraph.egraph.errors import TargetError
 from onnx_egraph.egraph.targets import Target, from_kernels, target
+from onnx_egraph.egraph.targets.kernels import expand
 
 MS = "com.microsoft"
 NUMBERS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
@@ -170,3 +171,26 @@ def test_data_only() -> None:
     assert hash(cpu) == hash(target("cpu"))
     named = {dtype for _, _, dtype in cpu.ops} - {"bfloat16"}
     assert {np.dtype(dtype).name for dtype in named} == named
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [({"": "f32 Add"}, "says no element types"), ({"": "f33: Add"}, "kernels for 'f33': element types are any")],
+)
+def test_a_table_of_kernels_that_cannot_be_read(table: dict[str, str], says: str) -> None:
+    with pytest.raises(TargetError, match=says):
+        expand(table)
+
+
+def test_an_element_type_that_is_none() -> None:
+    with pytest.raises(TargetError, match="target mine: no element type is named 'float'"):
+        Target("mine", "CPUExecutionProvider", 24, frozenset({("", "Add", "float")}))
+
+
+def test_what_a_runtime_has_no_kernel_for_runs_where_it_falls_back_to() -> None:
+    cuda, cpu = target("cuda"), target("cpu")
+    assert cuda.supports("", "Add", "float32")
+    assert cuda.supports("", "RotaryEmbedding", "bfloat16")
+    assert not cuda.supports("", "RotaryEmbedding", "float64")
+    assert cpu.supports("", "Mish", "float16")
+    assert not cuda.supports("", "Mish", "float16")

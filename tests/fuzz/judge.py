@@ -307,24 +307,28 @@ def _tell(a: np.ndarray, b: np.ndarray, wrong: np.ndarray) -> str:
     return f"{a[place]} became {b[place]} at {list(place)}, {int(wrong.sum())} of {wrong.size}"
 
 
-def _facts(given: onnx.ModelProto, feeds: list[Feeds], seen: Judged) -> Fault | None:
-    """Whatever is claimed of a value holds in onnxruntime."""
-    loaded = load(given)
-    model = loaded.model
-    shapes = infer(model)
-    proto = ir.to_proto(model)
+def everything(proto: onnx.ModelProto, feeds: list[Feeds]) -> list[dict[str, Any]]:
+    """What each value of the main graph is, for each feed; nothing where one cannot be an output. Changes `proto`."""
     listed = {o.name for o in proto.graph.output}
     more = [o for node in proto.graph.node for o in node.output if o and o not in listed]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     names = [o.name for o in proto.graph.output]
     try:
         session = Session(proto)
-        ran = [session.run(f) for f in feeds]
+        return [dict(zip(names, session.run(f), strict=True)) for f in feeds]
     except Exception:  # outputs of unknown type, or of one that numpy has not
-        return None
+        return []
+
+
+def _facts(given: onnx.ModelProto, feeds: list[Feeds], seen: Judged) -> Fault | None:
+    """Whatever is claimed of a value holds in onnxruntime."""
+    loaded = load(given)
+    model = loaded.model
+    shapes = infer(model)
+    ran = everything(ir.to_proto(model), feeds)
     values = {o.name: o for node in model.graph for o in node.outputs} | {v.name: v for v in model.graph.inputs}
-    for f, results in zip(feeds, ran, strict=True):
-        actual = dict(zip(names, results, strict=True)) | f
+    for f, results in zip(feeds, ran, strict=bool(ran)):
+        actual = results | f
         known = {
             symbol: actual[v.name].shape[axis] for symbol, (v, axis) in shapes.sources.items() if v.name in actual
         }  # fmt: skip

@@ -14,7 +14,7 @@ HEADS, WIDTH, LONGEST = 2, 16, 24
 BASE = 100.0
 SIZES = [{"batch": 2, "seq": 5}, {"batch": 1, "seq": 1}, {"batch": 3, "seq": 4}]
 #: The axes of x, and the place of batch, heads and positions in them.
-LAYOUTS = {"BNSH": "bnsh", "BSNH": "bsnh", "SBNH": "sbnh", "SNH": "snh", "NSH": "nsh"}
+LAYOUTS = {"BNSH": "bnsh", "BSNH": "bsnh", "SBNH": "sbnh", "SNH": "snh", "NSH": "nsh", "BSH": "bsh"}
 
 
 @dataclass
@@ -24,6 +24,7 @@ class Tables:
     cos: str
     sin: str
     wide: bool
+    rank: int
 
 
 def inverse(rotated: int) -> np.ndarray:
@@ -125,12 +126,12 @@ class Rotation:
         early = w.draw.choice("rope.broadcast", ("Unsqueeze, then Cast", "Cast, then Unsqueeze", "Reshape"))
         if early == "Cast, then Unsqueeze" and self.fine != w.element:
             cos, sin = (w.cast(t, w.element) for t in (cos, sin))
-        cos, sin = (self._broadcast(t, rank, early == "Reshape", like) for t in (cos, sin))
+        (cos, rank), (sin, _) = (self._broadcast(t, rank, early == "Reshape") for t in (cos, sin))
         if early != "Cast, then Unsqueeze" and self.fine != w.element:
             cos, sin = (w.cast(t, w.element) for t in (cos, sin))
         if w.draw.wrong("rope.cos and sin swapped"):
             cos, sin = sin, cos
-        return Tables(cos, sin, self.wide)
+        return Tables(cos, sin, self.wide, rank)
 
     def _half_tables(self, like: str, how: str) -> tuple[str, str, int]:
         """Angles twice, or cosines and sines; of half the channels, and their rank."""
@@ -186,8 +187,8 @@ class Rotation:
             two = w.Expand(one, w.ints(*[1] * (rank - 1), *((h, 2) if self.pairs else (2, h))))
         return w.reshape(two, *[0] * (rank - 1), self.rotated)
 
-    def _broadcast(self, t: str, rank: int, reshaped: bool, like: str) -> str:
-        """Tables [batch, seq, width] or [seq, width] to the axes of x."""
+    def _broadcast(self, t: str, rank: int, reshaped: bool) -> tuple[str, int]:
+        """Tables [batch, seq, width] or [seq, width] to the axes of x, and their rank then."""
         w, axes = self.w, self.axes
         width = self.rotated if self.wide else self.half
         if rank == 3 and axes == "sbnh":
@@ -198,9 +199,10 @@ class Rotation:
             start = 0
         new = [k - start for k, a in enumerate(axes) if a not in there and k >= start]
         if not reshaped:
-            return w.unsqueeze(t, *new) if new else t
+            return w.unsqueeze(t, *new) if new else t, len(axes) - start
         place = {a: (t, there.index(a), rank) for a in there}
-        return w.reshape(t, *[1 if a not in there else width if a == "h" else place[a] for a in axes])
+        shape = [1 if a not in there else width if a == "h" else place[a] for a in axes]
+        return w.reshape(t, *shape), len(axes)
 
     # ---- turning
 
@@ -298,11 +300,16 @@ class Rotation:
     def _matrices(self, x: str, t: Tables) -> str:
         """Flux: pe[..., 0] * x[..., 0] + pe[..., 1] * x[..., 1] with the matrices [[cos, -sin], [sin, cos]]."""
         w, r = self.w, len(self.axes)
-        columns = []
         minus = t.sin if w.draw.wrong("rope.plus") else w.negative(t.sin)
-        for top, bottom in ((t.cos, t.sin), (minus, t.cos)):
-            columns.append(w.Concat(w.unsqueeze(top, -1), w.unsqueeze(bottom, -1), axis=-1))
-        pe = w.Concat(*(w.unsqueeze(c, -1) for c in columns), axis=-1)
+        if w.draw.choice("rope.matrices", ("of columns", "of four")) == "of four":
+            four = w.Concat(*(w.unsqueeze(e, -1) for e in (t.cos, minus, t.sin, t.cos)), axis=-1)
+            pe = w.reshape(four, *[0] * t.rank, 2, 2)
+        else:
+            columns = [
+                w.Concat(w.unsqueeze(top, -1), w.unsqueeze(bottom, -1), axis=-1)
+                for top, bottom in ((t.cos, t.sin), (minus, t.cos))
+            ]
+            pe = w.Concat(*(w.unsqueeze(c, -1) for c in columns), axis=-1)
         apart = w.reshape(x, *[0] * (r - 1), self.half, 1, 2)
         made = [w.mul(w.Gather(pe, w.int(k), axis=-1), w.Gather(apart, w.int(k), axis=-1)) for k in (0, 1)]
         return w.reshape(w.add(*made), *[0] * (r - 1), self.rotated)
@@ -343,7 +350,7 @@ def partly(w: Writer, x: str, rotation: Rotation, tables: Tables, rank: int, wid
 
 def rope(draw: Drawing, prefix: str = "") -> Spelling:
     w = Writer(draw, prefix, SIZES, ("float32", "float16"))  # onnxruntime has no rotation of doubles
-    layout = draw.choice("rope.layout", ("BNSH", "BSNH", "[B,S,N*H]", "SBNH", "SNH", "NSH"))
+    layout = draw.choice("rope.layout", ("BNSH", "BSNH", "[B,S,N*H]", "SBNH", "SNH", "NSH", "BSH"))
     flat, layout = layout == "[B,S,N*H]", "BNSH" if layout == "[B,S,N*H]" else layout
     axes = LAYOUTS[layout]
     sizes: dict[str, int | str] = {"b": "batch", "s": "seq", "n": HEADS, "h": WIDTH}
@@ -365,7 +372,7 @@ def rope(draw: Drawing, prefix: str = "") -> Spelling:
         order = [axes.index(a) for a in "bnsh" if a in axes]
         moved = x.transpose(order)
         angles = angles_of(f, moved.shape[-2], width)
-        if "b" in axes:
+        if "b" in axes and "n" in axes:
             angles = angles[:, None]
         y = rotated(moved, np.cos(angles) * by, np.sin(angles) * by, rotation.pairs)
         return [y.transpose(np.argsort(order))]

@@ -404,3 +404,66 @@ def test_expressions_that_grow_without_bound_are_given_up() -> None:
     case = Case(nodes, inputs, [last], [const("column", [-1, 1]), const("row", [1, -1])])
     assert case["m0"].dims == ("m*n", "m*n")
     assert all(len(str(dim)) < 4000 for step in range(40) for dim in case.dims(f"m{step}"))
+
+
+def test_what_is_behind_a_window_is_a_size() -> None:
+    """Lengths of convolutions over strides, which their arithmetic alone would let be negative: a view by such a length
+    has it, and so have positions counted to it and a slice that takes off what was padded.
+    """
+    case = Case(
+        [
+            node("Conv", "x w", "c0", strides=[5]),
+            node("Conv", "c0 v", "c1", strides=[2]),
+            node("MaxPool", "c1", "p", kernel_shape=[3], strides=[2]),
+            node("Transpose", "p", "t", perm=[0, 2, 1]),
+            node("Shape", "t", "shape"),
+            node("Slice", "shape zero two", "lengths"),
+            node("Concat", "lengths split", "target", axis=0),
+            node("Reshape", "t target", "heads"),
+            node("Conv", "p v", "padded", pads=[1, 2]),
+            node("Slice", "padded zero minus last", "cut"),
+            node("Add", "cut p", "sum"),
+            node("Gather", "shape one", "length"),
+            node("Range", "start length step", "places"),
+        ],
+        [tensor("x", FLOAT, ["b", 1, "t"])],
+        "heads sum places".split(),
+        [
+            const("w", np.zeros((8, 1, 10)), np.float32), const("v", np.zeros((8, 8, 3)), np.float32),
+            const("zero", [0]), const("two", [2]), const("minus", [-1]), const("last", [2]), const("split", [2, 4]),
+            const("one", 1), const("start", 0), const("step", 1),
+        ],
+    )  # fmt: skip
+    batch, _, length = case.dims("p")
+    assert case.dims("heads") == (batch, length, 2, 4)
+    assert case.dims("places") == (length,)
+    assert case.dims("sum") == case.dims("p")
+
+
+def test_a_size_that_only_arithmetic_gives_may_still_be_negative() -> None:
+    """No window is moved over what has this length, so it may end before the axis starts."""
+    case = Case(
+        [
+            node("Shape", "x", "length", start=1, end=2),
+            node("Sub", "length one", "less"),
+            node("Concat", "less minus", "target", axis=0),
+            node("Reshape", "x target", "y"),
+        ],
+        [tensor("x", FLOAT, ["b", "t"])],
+        ["y"],
+        [const("one", [1]), const("minus", [-1])],
+    )
+    assert all(is_fresh(d) for d in case.dims("y"))
+
+
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+def test_the_weight_of_a_norm_tells_the_axis_it_norms(op: str) -> None:
+    case = Case(
+        [node("Reshape", "x target", "y"), node(op, "y w", "z")],
+        [tensor("x", FLOAT, ["b", "s"]), tensor("target", INT64, [3])],
+        ["z"],
+        [const("w", np.ones(64), np.float32)],
+        opset=23,
+    )
+    assert case.dims("y")[-1] == 64
+    assert case.dims("z")[-1] == 64

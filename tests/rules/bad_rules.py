@@ -52,7 +52,7 @@ def _mean(x: Tensor, axis: int = -1) -> Tensor:
 
 
 def _wide(x: Tensor, pairs: int) -> Tensor:
-    return tensor("Wide", x, pairs)
+    return tensor("Wide", x, pairs, 1)
 
 
 def _rot(x: Tensor, pairs: int) -> Tensor:

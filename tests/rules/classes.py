@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnx_egraph.egraph.engine.frozen import Frozen, Row
-from onnx_egraph.egraph.terms import CLASSES, INTS, LEAVES, OPS, Op
+from onnx_egraph.egraph.terms import LEAVES, OPS, Op
 from onnx_egraph.egraph.terms.meaning import apply, widened
 
 
@@ -59,8 +59,5 @@ def _row(r: Row, first: Mapping[int, Any], leaves: Mapping[int, np.ndarray], ops
     if r.op in LEAVES:
         leaf = leaves[r.attrs[0]]
         return widened(leaf) if wide else leaf
-    op, children, attrs = ops[r.op], iter(r.children), iter(r.attrs)
-    args = [
-        first[next(children)] if s in CLASSES else tuple(next(attrs)) if s == INTS else next(attrs) for s in op.sorts
-    ]
-    return apply(op, args, wide=wide)
+    op = ops[r.op]
+    return apply(op, op.joined((first[c] for c in r.children), r.attrs), wide=wide)

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_egraph.egraph.engine.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
-from onnx_egraph.egraph.terms import FLOAT, INT, INTS
+from onnx_egraph.egraph.terms import CLASSES
 from onnx_egraph.egraph.terms.dtypes import NAMES, code
 from onnx_egraph.egraph.terms.expression import Expr, Tensor
 from onnx_egraph.egraph.terms.meaning import evaluate
@@ -78,8 +78,7 @@ class Sheet:
         assert e.op is not None
         if e.op.marker:
             return self.emit(definition(e, self.env))
-        attrs = tuple(a.value(self.env) for a, s in zip(e.args, e.op.sorts, strict=True) if s in (INT, FLOAT, INTS))
-        ins = [self.emit(a) for a, s in zip(e.args, e.op.sorts, strict=True) if s not in (INT, FLOAT, INTS)]
+        ins, attrs = e.op.parted([self.emit(a) if a.sort in CLASSES else a.value(self.env) for a in e.args])
         for a, v in zip(e.args, ins, strict=False):
             if isinstance(v, ir.Value):
                 self._ranks[id(v)] = np.ndim(evaluate(a, self.env))
@@ -125,11 +124,15 @@ def _number(value: float, x: Expr, env: Env) -> Tensor:
     return tensor("FConst", float(value), code(evaluate(x, env)))
 
 
-def _wide(env: Env, x: Tensor, pairs: Expr) -> Expr:
+def _paired(env: Env, x: Tensor, y: Tensor, pairs: Expr) -> Expr:
     if not pairs.value(env):
-        return concat([x, x])
+        return concat([x, y])
     shape = _shape(x, env)
-    return reshape(concat([unsqueeze(x, -1), unsqueeze(x, -1)]), ints(*shape[:-1], 2 * shape[-1]))
+    return reshape(concat([unsqueeze(x, -1), unsqueeze(y, -1)]), ints(*shape[:-1], 2 * shape[-1]))
+
+
+def _wide(env: Env, x: Tensor, pairs: Expr, sign: Expr) -> Expr:
+    return _paired(env, -x if sign.value(env) < 0 else x, x, pairs)
 
 
 def _rot(env: Env, x: Tensor, pairs: Expr) -> Expr:
@@ -142,7 +145,7 @@ def _rot(env: Env, x: Tensor, pairs: Expr) -> Expr:
 
 
 def _rope(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr) -> Expr:
-    return x * call("Wide", c, pairs) + call("Rot", x, pairs) * call("Wide", s, pairs)
+    return x * call("Wide", c, pairs, 1) + call("Rot", x, pairs) * call("Wide", s, pairs, 1)
 
 
 def _rope_rows(env: Env, x: Tensor, c: Tensor, s: Tensor, pairs: Expr, layout: Expr, width: Expr) -> Expr:
@@ -175,7 +178,8 @@ def _tanh_plus(env: Env, x: Tensor) -> Expr:
 
 
 def _scores(env: Env, q: Tensor, k: Tensor, s: Expr) -> Expr:
-    return (q @ transpose(k, (0, 1, 3, 2))) * _number(s.value(env), q, env)
+    *batch, t, h = range(len(_shape(k, env)))
+    return (q @ transpose(k, (*batch, h, t))) * _number(s.value(env), q, env)
 
 
 def _biased(env: Env, q: Tensor, k: Tensor, m: Tensor, s: Expr, cap: Expr) -> Expr:
@@ -211,7 +215,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
 
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
-    "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
+    "Paired": _paired, "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
     "ErfPlus": _erf_plus, "Cubic": _cubic, "TanhPlus": _tanh_plus,
     "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,

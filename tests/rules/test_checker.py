@@ -32,7 +32,7 @@ def test_the_whole_check_rejects_it_too(made: object) -> None:
 
 
 def test_a_true_rule_passes() -> None:
-    assert check(next(r for r in ALL if r.name == "rot-halves")) == []
+    assert check(next(r for r in ALL if r.name == "rot-parts")) == []
 
 
 def test_a_problem_can_be_run_again() -> None:
@@ -115,7 +115,7 @@ def test_values_follow_their_word() -> None:
     halves, pairs = value("doubled0 4 2h"), value("doubled1 4 2h")
     assert np.array_equal(halves[:, :3], halves[:, 3:])
     assert np.array_equal(pairs[:, ::2], pairs[:, 1::2])
-    signed = value("doubled2 4 2h")
+    signed = value("signed0 4 2h")
     assert np.array_equal(signed[:, :3], -signed[:, 3:])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnx_egraph.egraph.engine.fact import FACTS, counted, doubled
+from onnx_egraph.egraph.engine.fact import FACTS, counted, doubled, turns
 from onnx_egraph.egraph.engine.guard import Guard
 from onnx_egraph.egraph.engine.lang import (
     Int,
@@ -154,6 +154,21 @@ def test_a_range_is_counted(array: np.ndarray, found: tuple[int, int, int] | Non
 def test_a_table_that_repeats_itself() -> None:
     t = np.array([[1.0, 2.0], [3.0, 4.0]])
     tables = [np.concatenate([t, t], -1), np.repeat(t, 2, -1), np.concatenate([-t, t], -1)]
-    assert [[doubled(x, pairs) for pairs in range(3)] for x in tables] == np.eye(3, dtype=bool).tolist()
-    assert not doubled(np.concatenate([-t, t], -1) * [0.0, 1.0, 0.0, 1.0], 2)
-    assert not doubled(np.zeros(3), 0)
+    tables.append(np.stack([-t, t], -1).reshape(2, 4))
+    ways = [(0, 1), (1, 1), (0, -1), (1, -1)]
+    assert [[doubled(x, *way) for way in ways] for x in tables] == np.eye(4, dtype=bool).tolist()
+    assert not doubled(np.concatenate([-t, t], -1) * [0.0, 1.0, 0.0, 1.0], 0, -1)
+    assert not doubled(np.zeros(3), 0, 1)
+
+
+def test_a_matrix_that_turns_pairs() -> None:
+    halves, pairs = np.zeros((4, 4)), np.zeros((4, 4))
+    halves[[2, 3], [0, 1]], halves[[0, 1], [2, 3]] = -1, 1
+    pairs[[1, 3], [0, 2]], pairs[[0, 2], [1, 3]] = -1, 1
+    x = np.array([1.0, 2.0, 3.0, 4.0])
+    assert (x @ halves).tolist() == [-3, -4, 1, 2]
+    assert (x @ pairs).tolist() == [-2, 1, -4, 3]
+    ways = [(0, 1), (1, 1), (0, -1), (1, -1)]
+    matrices = [halves, pairs, halves.T, pairs.T]
+    assert [[turns(m, *way) for way in ways] for m in matrices] == np.eye(4, dtype=bool).tolist()
+    assert not any(turns(m, 0, 1) for m in (2 * halves, np.abs(halves), halves[:2], np.eye(4), np.zeros((4, 4))))

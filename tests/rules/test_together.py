@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from onnx_egraph.egraph.checking.comparison import bind
-from onnx_egraph.egraph.checking.sample import Sample, Spec, draw
+from onnx_egraph.egraph.checking.sample import REPEATED, TURNS, Sample, Spec, draw
 from onnx_egraph.egraph.engine.frozen import Frozen
 from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
@@ -45,7 +45,7 @@ class Build:
     def add(self, name: str, *args: Any) -> int:
         """The term; raises IllFormed if it cannot be computed for either size."""
         op = OPS[name]
-        both = tuple(compute(op, [self._operand(a, s, i) for a, s in zip(args, op.sorts, strict=True)]) for i in (0, 1))
+        both = tuple(compute(op, [self._operand(a, s, i) for a, s in op.with_sorts(args)]) for i in (0, 1))
         term = self.graph.add(name, *args)
         if op.out == TENSOR and term not in self.values and both[0] is not None:
             self._facts(term, both)
@@ -95,8 +95,10 @@ class Build:
             self.graph.elements(term, [self._size(int(a), int(b)) for a, b in zip(first, second, strict=True)])
         if spec.kind == "ids=":
             self.graph.state("irange", term, int(first[0]), int(first[-1]) + 1, int(first[1] - first[0]))
-        if spec.kind.startswith("doubled"):
-            self.graph.state("doubled", term, int(spec.kind[-1]))
+        if spec.kind in REPEATED:
+            self.graph.state("doubled", term, *REPEATED[spec.kind])
+        if spec.kind in TURNS:
+            self.graph.state("turns", term, *TURNS[spec.kind])
         return term
 
     def term(self, e: Expr, env: dict[str, Any], leaves: dict[str, int]) -> int:
@@ -110,7 +112,7 @@ class Build:
             else self.term(a, env, leaves)
             if s in (TENSOR, "Nd")
             else a.value(env)
-            for a, s in zip(e.args, e.op.sorts, strict=True)
+            for a, s in e.op.with_sorts(e.args)
         ]
         return self.add(e.head, *args)
 
