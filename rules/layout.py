@@ -74,7 +74,7 @@ def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
 def reshape_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     """reshape(x, shape of x) = x"""
     same = reshape(x, shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
+    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
     return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
 
 
