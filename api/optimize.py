@@ -153,12 +153,12 @@ class _Run:
         strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not (strict and r.loose)]
-        self.declared = {op for r in self.rules for op in r.terms}
+        declared = {op for r in self.rules for op in r.terms}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
-        self.operators |= {(form.domain, form.kind) for op in self.declared for form in op.forms}
+        self.operators |= {(form.domain, form.kind) for op in declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
         self.strict, self.watch = strict, Stopwatch()
-        self.search = Search(self.rules, target, self.declared, budget, self.watch, tell)
+        self.search = Search(self.rules, target, declared, budget, self.watch, tell)
         self.report = Report(times=self.watch.times)
         self.explainers: list[Explainer] = []
         self.inputs: list[ir.Value] = []  # all that the model lists, constants included

@@ -158,7 +158,7 @@ class Choice:
 
     def write(self, model: ir.Model) -> Written:
         """Put it in the place of the graph."""
-        written = self.writer.write()
+        written = self.writer.write(body=self.writer.graph is not model.graph)
         imports = model.graph.opset_imports
         if self.raised:
             imports[DEFAULT] = self.raised

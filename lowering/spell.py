@@ -72,8 +72,9 @@ class Read:
         return default if a is None else a.as_int()
 
     def float(self, name: str, default: float) -> float:
+        """As onnxruntime has it, in 32 bits, wherever it comes from: one that is not written equals one that is."""
         a = self.node.attributes.get(name)
-        return default if a is None else a.as_float()
+        return float(np.float32(default if a is None else a.as_float()))
 
     def list(self, name: str) -> _Integers | None:
         a = self.node.attributes.get(name)

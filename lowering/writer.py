@@ -57,6 +57,7 @@ class Writer:
         self.nodes: list[ir.Node] = []
         self.made: dict[int, list[ir.Node]] = {}
         self._current = -1
+        self._body = False
         self._results: dict[int, Any] = {}
         self._constants = self._stored()
         self._initializers: dict[str, ir.Value] = {}
@@ -73,8 +74,12 @@ class Writer:
         for term, out in zip(reading.terms.roots, self.graph.outputs, strict=True):
             self._outputs.setdefault(frozen.values[term], out)
 
-    def write(self) -> Written:
-        """Replace the graph's nodes and initializers. `choice` is complete and acyclic: the caller checks."""
+    def write(self, body: bool = False) -> Written:
+        """Replace the graph's nodes and initializers; it may be a node's `body`.
+
+        `choice` is complete and acyclic: the caller checks.
+        """
+        self._body = body
         roots = [self.frozen.values[t] for t in self.reading.terms.roots]
         for root in roots:
             self._emit_from(root)
@@ -209,9 +214,11 @@ class Writer:
             return self._again[1]
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
-        if out is not None and cls not in self._taken:
+        row = self.choice.get(cls) if cls is not None else None
+        given = index is None or (row is not None and row.op == "Out" and row.children[0] == self._current)
+        if out is not None and cls is not None and given and cls not in self._taken:
             self._taken.add(cls)
-            return like(out, out.name)
+            return self._ranked(like(out, out.name), cls)
         if index is not None and old is not None and index < len(old.outputs) and not old.outputs[index].name:
             return ir.Value(name="")
         for v in self._originals.get(cls, ()) if cls is not None else ():
@@ -219,6 +226,17 @@ class Writer:
                 self._used.add(v.name)
                 return self._sized(like(v, v.name), cls)
         return self._sized(self._fresh_value(), cls)
+
+    def _ranked(self, output: ir.Value, cls: int) -> ir.Value:
+        """Give an output of a body the rank that an equal value declares.
+
+        Scan wants one of each output, and finds it by way of values that may be gone from the body.
+        """
+        if self._body and output.shape is None:
+            ranks = (len(v.shape) for v in self._originals.get(cls, ()) if v.shape is not None)
+            rank = next(ranks, self.frozen.rank.get(cls))
+            output.shape = None if rank is None else ir.Shape([None] * rank)
+        return output
 
     def _sized(self, value: ir.Value, cls: int | None) -> ir.Value:
         """Declare the sizes that equal a declared one by name only.
@@ -313,7 +331,7 @@ class Writer:
             assert old.name is not None
             self._initializers[old.name] = old
             return old
-        copy, producer, row = like(old, old.name), old.producer(), self.choice[cls]
+        copy, producer, row = self._ranked(like(old, old.name), cls), old.producer(), self.choice[cls]
         if self._twice(row, old):
             self._current, self._again = cls, (old, copy)
             self._emit(row)

@@ -5,9 +5,11 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, call, dtype, eq, ne, real, rule, scalar, tensor, thin
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
+
+_ODD = sorted(op.name for op in OPS.values() if op.odd)
 
 
 def _number(c: Tensor, x: Tensor, k: int, v: Float, to: Int) -> list[Guard]:
@@ -41,15 +43,6 @@ def div_minus_one(x: Tensor, c: Tensor, k: int) -> Sides:
     return Sides(x / c, -x, when=[eq(scalar(c), real(-1.0)), *thin(c, x, k)])
 
 
-@rule(
-    contract="reassociated", expand=dict(k=(0, 1)), holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
-    refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=0:1 1 1")],
-)  # fmt: skip
-def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
-    """0 - x = -x   but for the sign of a 0"""
-    return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
-
-
 # --------------------------------------------------------------------------------------- out of products and functions
 
 
@@ -77,13 +70,11 @@ def neg_scaled(x: Tensor, c: Tensor, v: Float, to: Int, k: int) -> Sides:
     return Sides(-(x * c), x * _minus(v, to), when=_number(c, x, k, v, to))
 
 
-_ODD = tuple(name for name, op in OPS.items() if op.odd)
-
-
 @rule(contract="reassociated", expand=dict(f=range(len(_ODD))), holds=dict(x="b s"))
 def neg_odd(x: Tensor, f: int) -> Sides:
     """f(-x) = -f(x)   for erf, tanh, sin"""
-    return Sides(tensor(_ODD[f], -x), -tensor(_ODD[f], x))
+    name = _ODD[f]
+    return Sides(tensor(name, -x), -tensor(name, x))
 
 
 @rule(contract="reassociated", holds=dict(x="b s"))
@@ -107,13 +98,25 @@ def sub_neg(x: Tensor, y: Tensor) -> Sides:
     return Sides(x - -y, x + y)
 
 
-@rule(contract="reassociated", holds=dict(x="b s", y="b s"))
+# What follows is `finite`, as 1 / 0 would show the sign of a 0.
+
+
+@rule(
+    contract="finite", expand=dict(k=(0, 1)), holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
+    refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=0:1 1 1")],
+)  # fmt: skip
+def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
+    """0 - x = -x   but for the sign of a 0"""
+    return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
+
+
+@rule(contract="finite", holds=dict(x="b s", y="b s"))
 def neg_sub(x: Tensor, y: Tensor) -> Sides:
     """-(x - y) = y - x   but for the sign of a 0"""
     return Sides(-(x - y), y - x)
 
 
-@rule(contract="reassociated", holds=dict(x="b s", y="b s", z="b s"))
+@rule(contract="finite", holds=dict(x="b s", y="b s", z="b s"))
 def sub_sub(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """x - (y - z) = x + (z - y)   but for the sign of a 0"""
     return Sides(x - (y - z), x + (z - y))

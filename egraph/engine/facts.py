@@ -116,12 +116,12 @@ def _general() -> list[Law]:
 
 def _scaled() -> Iterator[Law]:
     """What a scalar or a vector of one element scales has the sizes of the result, where those alone are known."""
-    for op in ("Mul", "Div"):
-        for x, c in (("x", "y"), ("y", "x")) if op == "Mul" else (("x", "y"),):
-            term = f"(= o ({op} x y)) (= d (dim o i))"
-            yield f"scaled-{op}-{x}", f"{term} (= 0 (rank {c}))", f"(union (dim {x} i) d)"
+    for op in (op for op in OPS.values() if op.scales):
+        for x, c in (("x", "y"), ("y", "x")) if op.commutative else (("x", "y"),):
+            term = f"(= o ({op.name} x y)) (= d (dim o i))"
+            yield f"scaled-{op.name}-{x}", f"{term} (= 0 (rank {c}))", f"(union (dim {x} i) d)"
             one = f"(= 1 (rank {c})) (= (DNum 1) (dim {c} -1)) (= r (rank {x})) (> r 0)"
-            yield f"scaled-{op}-{x}-one", f"{term} {one}", f"(union (dim {x} i) d)"
+            yield f"scaled-{op.name}-{x}-one", f"{term} {one}", f"(union (dim {x} i) d)"
 
 
 def _numbers() -> Iterator[Law]:

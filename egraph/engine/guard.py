@@ -127,9 +127,8 @@ def _compared(sign: str, x: Operand, y: Operand) -> Guard:
         for a, b in ((x, y), (y, x)) if sign == "=" else ():
             v = _inner(a)
             if v.head == "var" and v.args[0] not in env:
-                value = b.value(env)
-                env.update({} if value is None else {v.args[0]: value})
-                return value is not None
+                env[v.args[0]] = b.value(env)
+                return env[v.args[0]] is not None
         left, right = x.value(env), y.value(env)
         return left is not None and right is not None and bool(_SIGNS[sign](left, right))
 

@@ -70,7 +70,8 @@ class Engine:
         self.reached = None if present is None else reachable(self.rules, present)
         self.run(prelude(extra, self.reached))
         legal = target.runs(extra) if target else frozenset()
-        self._runs = {name for name, _ in legal} if target else None
+        # terms that the target has for some type; None if any may be written
+        self.runs = {name for name, _ in legal} if target else None
         for stage in STAGES:
             self.run(f"(ruleset {stage})")
         for number, r in enumerate(self.rules):
@@ -79,7 +80,7 @@ class Engine:
                 self.run(f"(ruleset only-{number})")
             text = r.text(
                 f"only-{number}" if apart else r.stage, mark=f"(why $root {number})",
-                readings=r.within(self.reached, self._runs),
+                readings=r.within(self.reached, self.runs),
             )  # fmt: skip
             try:
                 self.run(text)
@@ -94,7 +95,7 @@ class Engine:
         vectors: set[str] = set()
         for r in self.rules:
             if any(r.vectors):
-                readings = [0] if r.egglog else r.within(reached, self._runs)
+                readings = [0] if r.egglog else r.within(reached, self.runs)
                 vectors.update(*(r.vectors[i] for i in readings))
         self.run("\n".join(f'(set (vector "{v}") (vec-of {v}))' for v in sorted(vectors)))
 

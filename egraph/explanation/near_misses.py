@@ -63,7 +63,7 @@ def near_misses(
     budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
     present = {r.op for r in frozen.rows}
-    known = {op for op, _ in engine.target.runs(engine.extra_ops.values())} if engine.target is not None else None
+    known = engine.runs
     tried: dict[str, _Try] = {}
     whole: dict[str, int] = {}
     for number, rule in enumerate(engine.rules):
@@ -152,9 +152,11 @@ def _declare(
 
 
 def _makes_progress(rule: Rule, sides: Sides) -> bool:
-    """The law makes a fused operator or a marker on the way to one."""
+    """The law makes a fused operator or a marker on the way to one, of more than one operator: any product would be
+    near to being one with a certain matrix.
+    """
     made = sides.rhs.op
-    if made is None or made.name in _COMMON:
+    if made is None or made.name in _COMMON or sum(t.op is not None for t in sides.lhs.subterms()) < 2:
         return False
     return rule.stage in FUSING or (rule.stage == "marker" and made.marker)
 
@@ -242,10 +244,9 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
     ]
     at = {marker: {c for c, m in stops if m == marker} for _, marker in stops}
     further = {(c, m) for r in frozen.rows for m in at if r.cls in at[m] for c in r.children if c != r.cls}
-    runs = None if engine.target is None else {op for op, _ in engine.target.runs(engine.extra_ops.values())}
 
     def told_of(r: Rule) -> str:
-        lacking = sorted(r.asks - runs) if runs is not None else []
+        lacking = sorted(r.asks - engine.runs) if engine.runs is not None else []
         return f"{r.name} ({r.law})" + (f", and the target has no {' or '.join(lacking)}" if lacking else "")
 
     return [

@@ -48,8 +48,6 @@ def _read_rms_norm(node: NodeView) -> tuple[Any, ...] | None:
 
 
 _SIMPLIFIED, _RMS, _LAYER = "SimplifiedLayerNormalization", "RMSNormalization", "LayerNormalization"
-#: Operators of onnxruntime's own, in the default domain and the same in any operator set; ONNX took up one of them.
-UNVERSIONED = frozenset({_LAYER, _SIMPLIFIED})
 
 TERMS: tuple[Op, ...] = (
     declare("RSqrt", "x", quiet(lambda x: 1 / np.sqrt(x)), "same", role="marker", floating=True, common=True),
@@ -67,3 +65,9 @@ TERMS: tuple[Op, ...] = (
         requires=_vectors, forms=(form(_LAYER, "x w b", "axis:-1 epsilon=eps"),), reads={_LAYER: _read_layer_norm},
     ),
 )  # fmt: skip
+
+_FORMS = [form for op in TERMS if op.role == "fused" for form in op.forms if not form.domain]
+#: Operators of the default domain that norm the last axis by a weight.
+WEIGHTED = frozenset(form.kind for form in _FORMS)
+#: Those of onnxruntime's own, and the same in any operator set; ONNX took up one of them.
+UNVERSIONED = frozenset(form.kind for form in _FORMS if form.since == 1)

@@ -13,7 +13,7 @@ from ...egraph.terms import OPS, names
 _FORMS = tuple((op, form) for op in OPS.values() for form in op.forms)
 
 # What an input reaches as an additive mask.
-SOFTMAX = frozenset({"Softmax", "LogSoftmax", "Exp"} | {form.kind for op, form in _FORMS if op.attends})
+SOFTMAX = frozenset(form.kind for op, form in _FORMS if op.masked or op.attends)
 
 _GATHERS = "Gather GatherElements GatherND ScatterElements ScatterND com.microsoft::GatherBlockQuantized".split()
 _TABLES: Mapping[str, Mapping[int, int]] = (

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from ...egraph.terms.norm import WEIGHTED
 from ..model.einsum import parsed
 from ..model.operators import SAME
 from .dims import Dim
@@ -334,7 +335,7 @@ TABLE: Mapping[str, Function] = {
     "Identity": identity,
     "Einsum": einsum,
     "MatMul": matmul,
-    **dict.fromkeys("LayerNormalization RMSNormalization SimplifiedLayerNormalization".split(), normalization),
+    **dict.fromkeys(WEIGHTED, normalization),
     "Transpose": transpose,
     "Expand": expand,
     "Reshape": reshape,

@@ -52,7 +52,7 @@ def test_costs_of_numpy_are_as_good() -> None:
 
 def test_a_rule_may_take_a_term_of_the_caller() -> None:
     log_softmax = operator(
-        "LogSoftmax", "x axis:i64", lambda x, a: x - np.log(np.exp(x).sum(axis=a, keepdims=True)), shape="same",
+        "Logarithm", "x axis:i64", lambda x, a: x - np.log(np.exp(x).sum(axis=a, keepdims=True)), shape="same",
         onnx="ai.onnx::LogSoftmax",
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime as ort
+from kernels import numpy_type
 from models import Drawn, Feeds, graphs
 from noise import noisy
 
@@ -247,7 +248,7 @@ def casts_undefined(model: onnx.ModelProto, feeds: Feeds, output: str) -> bool:
     opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     values = dict(zip(names, Session(opened).run(feeds), strict=True)) if names else {}
     for name, value in {**values, **{k: v for k, v in feeds.items() if k in casts}}.items():
-        kind = onnx.helper.tensor_dtype_to_np_dtype(casts[name])
+        kind = numpy_type(casts[name])
         if value.dtype.kind == "f" and kind.kind in "iu":
             limits = np.iinfo(kind)
             if not ((value >= limits.min) & (value <= limits.max)).all():

@@ -212,3 +212,21 @@ def test_a_body_that_passes_integers_of_an_outer_graph_on() -> None:
     assert not result.report.unchanged
     for c in (True, False):
         same_numbers(given, result.model, x=np.ones(2, np.float32), one=np.array([3]), c=np.array(c))
+
+
+def test_an_output_of_a_scan_keeps_the_rank_it_had_from_a_value_that_is_gone() -> None:
+    """onnxruntime wants one of each, and may know it only from what an equal value declares."""
+    given = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 22]>
+        g (bool[] x, float[3] z) => (bool[] s, bool[] t) {
+          s, t = Scan <num_scan_inputs = 1, body = b (bool[] l, float u) => (bool[a,b] i, bool[] j) {
+            unused = Neg (u)
+            i = Identity (x)
+            j = Identity (i)
+          }> (x, z)
+        }""")
+    result = saturate_and_extract(given, verify=False)
+    assert not result.report.unchanged
+    (scan,) = result.model.graph.node
+    i, j = scan.attribute[-1].g.output
+    assert len(j.type.tensor_type.shape.dim) == 2
+    same_numbers(given, result.model, x=np.ones((2, 3), bool), z=np.ones(3, np.float32))

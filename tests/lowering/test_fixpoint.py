@@ -316,3 +316,20 @@ def test_the_check_sees_a_change() -> None:
 
     text = "g (float[n] x) => (float[n] y) { a = Sin(x) b = Sin(x) y = Add(a, b) }"
     assert unsettled(parsed(text), cost=Moody())
+
+
+@pytest.mark.parametrize(("kind", "attribute", "more"), [
+    ("com.microsoft.QuickGelu", "alpha = 1.702", ""),
+    ("LayerNormalization", "epsilon = 0.00001", ", w, w"),
+    ("RMSNormalization", "epsilon = 0.00001", ", w"),
+])  # fmt: skip
+def test_an_attribute_that_is_left_out_equals_the_one_written_out(kind: str, attribute: str, more: str) -> None:
+    text = f"""g (float[n, 4] x, float[4] w) => (float[n, 4] y) {{
+        a = {kind}(x{more}) b = {kind}<{attribute}>(x{more}) y = Sub(a, b) }}"""
+    model = parsed(text)
+    model.opset_import[0].version = 23
+    result = saturate_and_extract(model)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert len(set(operators(result.model)) & {"QuickGelu", "LayerNormalization", "RMSNormalization"}) == 1
+    assert len(operators(result.model)) == 2
+    assert not unsettled(model)

@@ -41,6 +41,7 @@ SPELLINGS = {
     "cut table": f"cc = Slice(cos_table, zeros, length, zeros) ss = Slice(sin_table, zeros, length, zeros) {_HALVES}"
     " n = Neg(b) turned = Concat <axis = -1> (n, a) xc = Mul(x, cc) xs = Mul(turned, ss) y = Add(xc, xs)",
 }
+SPELLINGS |= {"back": SPELLINGS["minus"].replace("Sub(xc, xs)", "Add(xc, xs)")}
 #: Not rotations, or of no pairs the operators know.
 LOOKALIKES = {
     "shifted indices": SPELLINGS["indices"].replace("swapped", "shifted"),
@@ -48,7 +49,6 @@ LOOKALIKES = {
     "no sign": f"c = Cos(f) s = Sin(f) {_WIDE} {_SWAP} xs = Mul(swap, ss) y = Add(xc, xs)",
     "rows to pairs": f"c = Cos(f) s = Sin(f) {_ROWS} {_TURN} {_STACK_PAIRS}",
     "plus plus": SPELLINGS["plus minus"].replace("Neg(b)", "Abs(b)"),
-    "back": SPELLINGS["minus"].replace("Sub(xc, xs)", "Add(xc, xs)"),
 }
 
 

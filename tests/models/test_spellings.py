@@ -150,9 +150,6 @@ FUSE = {
     """,
 }  # fmt: skip
 KEEP = {
-    "heads and batch merged the other way": MERGED.replace("(q, flat)", "(qb, flat)").replace(
-        "flat = ", "qb = Transpose <perm = [1, 0, 2, 3]> (q) \n flat = "
-    ) + "a3 = Mul (r3, half) \n p3 = Softmax <axis = -1> (a3)" + APART,
     "a low of -5": SCORES + "m = Where (keep, a, slight) \n" + SOFTMAX,
     "weights of seen keys cleared": SCORES + "a1 = Where (keep, a, low) \n p1 = Softmax <axis = -1> (a1) \n"
     "p = Where (keep, zero, p1) \n" + WEIGHED,
@@ -161,6 +158,11 @@ KEEP = {
     "e = Exp (d) \n u = ReduceSum <keepdims = 1> (e, last) \n p = Div (e, u) \n" + WEIGHED,
     "summed over queries": SCORES + MAX + "t = ReduceSum <keepdims = 1> (e, before) \n p = Div (e, t) \n" + WEIGHED,
 }  # fmt: skip
+OTHER_ORDER = (
+    MERGED.replace("(q, flat)", "(qb, flat)").replace("flat = ", "qb = Transpose <perm = [1, 0, 2, 3]> (q) \n flat = ")
+    + "a3 = Mul (r3, half) \n p3 = Softmax <axis = -1> (a3)"
+    + APART
+)
 SIZES = [(1, 1), (2, 3), (3, 7)]
 
 
@@ -211,8 +213,15 @@ def test_does_not_fuse(name: str) -> None:
     model = build(KEEP[name])
     result = saturate_and_extract(model)
     assert attentions(result.model) == 0
-    if name != "heads and batch merged the other way":  # runs for a batch that equals the heads only
-        assert equal(model, result.model)
+    assert equal(model, result.model)
+
+
+def test_heads_and_batch_merged_in_any_order() -> None:
+    """Each row of the merged axis is an attention of one head."""
+    model = build(OTHER_ORDER)
+    result = saturate_and_extract(model)
+    assert attentions(result.model) == 1
+    assert equal(model, result.model)
 
 
 PLACES = ["x", "z", "q0", "k0", "q", "k", "kt", "r"]  # q and k before and after each move, K^T, the scores

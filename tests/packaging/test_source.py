@@ -13,7 +13,11 @@ from onnx_egraph.egraph.terms import OPS
 
 # Fused operators are named where they are declared and where a runtime's kernels and prices are. One that is no term
 # stands in operators.py, by which inputs are generated; no fusion comes of it.
-UNDECLARED = {"lowering/model/operators.py": ["EmbedLayerNormalization"]}
+UNDECLARED = {
+    "lowering/model/operators.py": ["EmbedLayerNormalization"],
+    "lowering/shapes/contrib.py": ["FusedGemm", "FusedConv"],
+    "lowering/shapes/inference.py": ["FusedConv"],
+}
 FUSED = re.compile(
     r"\b("
     r"RotaryEmbedding|GemmaRotaryEmbedding|(MultiHead|GroupQuery|SparseAttention|Packed(MultiHead)?|"
