@@ -92,14 +92,21 @@ def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
         raise Assumed("cos and sin have rows for each batch row of x, or for all")
 
 
+def _whole_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int) -> None:
+    flat = x.ndim == 3
+    turned = width or (x.shape[-1] // max(heads, 1) if flat else x.shape[-1])
+    rows = (x.shape[0], x.shape[1 if flat else -2], turned // 2)
+    if x.ndim not in (3, 4) or any(t.shape != rows for t in (cos, sin)):
+        raise IllFormed("cos and sin are [B, S, h] for x of B batch rows and S positions, 2h channels of which turn")
+
+
 def _read_rotary(node: NodeView) -> tuple[Any, ...] | None:
     """ONNX RotaryEmbedding-23 on [B,N,S,H] with rows of cos and sin."""
     shapes = [node.dims(i) for i in range(3)]
     if node.present(3) or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
         return None
-    return (
-        "RopeT", node.x(0), node.x(1), node.x(2), node.int("interleaved", 0), 0, node.int("rotary_embedding_dim", 0),
-    )  # fmt: skip
+    options = [node.int(name, 0) for name in ("interleaved", "rotary_embedding_dim", "num_heads")]
+    return ("OnnxRope", node.x(0), node.x(1), node.x(2), *options)
 
 
 _OPTIONS = "interleaved=pairs?0 rotary_embedding_dim=width?0 num_heads=heads?0"
@@ -128,7 +135,7 @@ TERMS: tuple[Op, ...] = (
     declare("MsRope", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
     declare("MsRope3", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
     declare(
-        "OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same", role="fused",
+        "OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same", role="fused", requires=_whole_rows,
         forms=(form("RotaryEmbedding", "x cos sin", _OPTIONS, since=23, indexes={3: 1}),),  # rows may be picked by ids
         reads={"RotaryEmbedding": _read_rotary},
     ),

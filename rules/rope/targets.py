@@ -273,6 +273,19 @@ def onnx_rope_rows(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int, 
     return Sides(rows(x, cos, sin, pairs, 0, width), op, when=when)
 
 
+@rule(
+    stage="fuse", contract="reassociated", holds=[dict(_EACH, heads=0), dict(_EACH_PART, heads=2)],
+    refuse=[dict(_EACH, x="b s 8", cos="b s 2", sin="b s 2", heads=2)],
+)  # fmt: skip
+def onnx_rope_known(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int, heads: Int) -> Sides:
+    """ONNX RotaryEmbedding of [B,N,S,H] with caches [B,S,h] = rope of [B,N,S,H] with these rows"""
+    return Sides(
+        tensor("OnnxRope", x, cos, sin, pairs, width, heads), rows(x, cos, sin, pairs, 0, width),
+        when=[eq(rank(x), 4)],
+        states=[(dim(t, a), dim(x, b)) for t in (cos, sin) for a, b in ((-3, -4), (-2, -2))],
+    )  # fmt: skip
+
+
 @rule(stage="target", contract="reassociated", holds=[_FULL_S, dict(_PART_S, cos="b s 3", sin="b s 3")])
 def onnx_rope3_rows(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int, n: Int, e: Int) -> Sides:
     """rope of [B,S,N,H] with rows [B or 1,S,h] = ONNX RotaryEmbedding on [B,S,N*H] with caches [B,S,h]"""

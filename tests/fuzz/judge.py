@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 import onnxruntime as ort
 from kernels import numpy_type
@@ -230,6 +231,7 @@ def casts_undefined(model: onnx.ModelProto, feeds: Feeds, output: str) -> bool:
     """Whether an output hangs on a Cast of a float to an integer type that cannot hold it: what onnxruntime makes of
     that depends on where in the tensor it stands.
     """
+    model = onnx.inliner.inline_local_functions(model)
     producers = {name: node for node in model.graph.node for name in node.output}
     casts: dict[str, int] = {}
     waiting, seen = [output], set()

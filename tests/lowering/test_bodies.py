@@ -227,6 +227,6 @@ def test_an_output_of_a_scan_keeps_the_rank_it_had_from_a_value_that_is_gone() -
     result = saturate_and_extract(given, verify=False)
     assert not result.report.unchanged
     (scan,) = result.model.graph.node
-    i, j = scan.attribute[-1].g.output
+    _i, j = scan.attribute[-1].g.output
     assert len(j.type.tensor_type.shape.dim) == 2
     same_numbers(given, result.model, x=np.ones((2, 3), bool), z=np.ones(3, np.float32))
