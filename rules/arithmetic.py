@@ -24,16 +24,6 @@ def mul_one(x: Tensor, c: Tensor, k: int) -> Sides:
     return Sides(x * c, x, when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
 
 
-@rule(
-    contract="finite", expand=dict(below=(0, 1), k=(0, 1)),
-    holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
-    refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=0:1 1 1")],
-)  # fmt: skip
-def add_zero(x: Tensor, c: Tensor, below: int, k: int) -> Sides:
-    """x + 0 = x - 0 = x   but for the sign of a 0, which 1 / 0 would show"""
-    return Sides(x - c if below else x + c, x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
-
-
 # ------------------------------------------------------------------------------------------------ bounds that hold
 
 

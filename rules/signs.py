@@ -5,7 +5,8 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, call, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.engine.assumption import ZERO_SIGNS
+from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, dtype, eq, ne, real, rule, scalar, tensor, thin
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
@@ -98,27 +99,28 @@ def sub_neg(x: Tensor, y: Tensor) -> Sides:
     return Sides(x - -y, x + y)
 
 
-# What follows is `finite`, as 1 / 0 would show the sign of a 0.
+# 1 / 0 would show the sign of a 0, which these do not keep.
 
 
 @rule(
-    contract="finite", expand=dict(k=(0, 1)), holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
+    contract="finite", assumes=[ZERO_SIGNS], expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
     refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=0:1 1 1")],
 )  # fmt: skip
 def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
-    """0 - x = -x   but for the sign of a 0"""
+    """0 - x = -x"""
     return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
 
 
-@rule(contract="finite", holds=dict(x="b s", y="b s"))
+@rule(contract="finite", assumes=[ZERO_SIGNS], holds=dict(x="b s", y="b s"))
 def neg_sub(x: Tensor, y: Tensor) -> Sides:
-    """-(x - y) = y - x   but for the sign of a 0"""
+    """-(x - y) = y - x"""
     return Sides(-(x - y), y - x)
 
 
-@rule(contract="finite", holds=dict(x="b s", y="b s", z="b s"))
+@rule(contract="finite", assumes=[ZERO_SIGNS], holds=dict(x="b s", y="b s", z="b s"))
 def sub_sub(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """x - (y - z) = x + (z - y)   but for the sign of a 0"""
+    """x - (y - z) = x + (z - y)"""
     return Sides(x - (y - z), x + (z - y))
 
 
