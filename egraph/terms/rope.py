@@ -92,12 +92,10 @@ def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
         raise Assumed("cos and sin have rows for each batch row of x, or for all")
 
 
-def _whole_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int) -> None:
-    flat = x.ndim == 3
-    turned = width or (x.shape[-1] // max(heads, 1) if flat else x.shape[-1])
-    rows = (x.shape[0], x.shape[1 if flat else -2], turned // 2)
-    if x.ndim not in (3, 4) or any(t.shape != rows for t in (cos, sin)):
-        raise IllFormed("cos and sin are [B, S, h] for x of B batch rows and S positions, 2h channels of which turn")
+def _whole_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> None:
+    rows = (x.shape[0], x.shape[-2], (width or x.shape[-1]) // 2)
+    if x.ndim != 4 or any(t.shape != rows for t in (cos, sin)):
+        raise IllFormed("cos and sin are [B, S, h] for x of [B, N, S, H], of which 2h channels turn")
 
 
 def _read_rotary(node: NodeView) -> tuple[Any, ...] | None:
@@ -105,8 +103,7 @@ def _read_rotary(node: NodeView) -> tuple[Any, ...] | None:
     shapes = [node.dims(i) for i in range(3)]
     if node.present(3) or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
         return None
-    options = [node.int(name, 0) for name in ("interleaved", "rotary_embedding_dim", "num_heads")]
-    return ("OnnxRope", node.x(0), node.x(1), node.x(2), *options)
+    return ("RopeEach", *map(node.x, range(3)), node.int("interleaved", 0), node.int("rotary_embedding_dim", 0))
 
 
 _OPTIONS = "interleaved=pairs?0 rotary_embedding_dim=width?0 num_heads=heads?0"
@@ -132,10 +129,15 @@ TERMS: tuple[Op, ...] = (
         requires=_rows_fit,
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
     ),
+    declare(
+        "RopeEach", "x cos sin pairs:i64 width:i64", lambda *operands: rope_rows(*operands[:4], 0, operands[4]), "same",
+        role="marker", same="x cos sin", requires=_whole_rows,
+        doc="rope of [B,N,S,H] with caches [B,S,h], as ONNX RotaryEmbedding has it",
+    ),
     declare("MsRope", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
     declare("MsRope3", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
     declare(
-        "OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same", role="fused", requires=_whole_rows,
+        "OnnxRope", "x cos sin pairs:i64 width:i64 heads:i64", onnx_rope, "same", role="fused",
         forms=(form("RotaryEmbedding", "x cos sin", _OPTIONS, since=23, indexes={3: 1}),),  # rows may be picked by ids
         reads={"RotaryEmbedding": _read_rotary},
     ),

@@ -158,6 +158,16 @@ def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> S
     )  # fmt: skip
 
 
+@rule(stage="fuse", holds=[dict(x="b n s 2h", cos="b s h", sin="b s h", pairs=0, width=0),
+                           dict(x="b n s 8", cos="b s 3", sin="b s 3", pairs=1, width=6)])  # fmt: skip
+def rope_each(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int) -> Sides:
+    """rope_bnsh with a row for each position of each batch row = rope_bnsh"""
+    return Sides(
+        tensor("RopeEach", x, cos, sin, pairs, width), rows(x, cos, sin, pairs, 0, width), replaces=True,
+        states=[(dim(t, a), dim(x, b)) for t in (cos, sin) for a, b in ((-3, -4), (-2, -2))],
+    )  # fmt: skip
+
+
 @rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6))
 def rope_before_transpose(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int) -> Sides:
     """rope_bnsh(transpose(x, 0213)) = transpose(rope_bsnh(x), 0213)"""
@@ -271,19 +281,6 @@ def onnx_rope_rows(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int, 
     op = tensor("OnnxRope", x, expanded(x, cos), expanded(x, sin), pairs, width, _heads(n, width))
     when = [eq(dim(x, -3), num(n)), supported(op.head, x), size_known(dim(x, -4))]
     return Sides(rows(x, cos, sin, pairs, 0, width), op, when=when)
-
-
-@rule(
-    stage="fuse", contract="reassociated", holds=[dict(_EACH, heads=0), dict(_EACH_PART, heads=2)],
-    refuse=[dict(_EACH, x="b s 8", cos="b s 2", sin="b s 2", heads=2)],
-)  # fmt: skip
-def onnx_rope_known(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int, heads: Int) -> Sides:
-    """ONNX RotaryEmbedding of [B,N,S,H] with caches [B,S,h] = rope of [B,N,S,H] with these rows"""
-    return Sides(
-        tensor("OnnxRope", x, cos, sin, pairs, width, heads), rows(x, cos, sin, pairs, 0, width),
-        when=[eq(rank(x), 4)],
-        states=[(dim(t, a), dim(x, b)) for t in (cos, sin) for a, b in ((-3, -4), (-2, -2))],
-    )  # fmt: skip
 
 
 @rule(stage="target", contract="reassociated", holds=[_FULL_S, dict(_PART_S, cos="b s 3", sin="b s 3")])
