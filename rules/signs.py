@@ -112,6 +112,16 @@ def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
     return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
 
 
+@rule(
+    contract="finite", assumes=[ZERO_SIGNS], expand=dict(below=(0, 1), k=(0, 1)),
+    holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
+    refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=0:1 1 1")],
+)  # fmt: skip
+def add_zero(x: Tensor, c: Tensor, below: int, k: int) -> Sides:
+    """x + 0 = x - 0 = x"""
+    return Sides(x - c if below else x + c, x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
+
+
 @rule(contract="finite", assumes=[ZERO_SIGNS], holds=dict(x="b s", y="b s"))
 def neg_sub(x: Tensor, y: Tensor) -> Sides:
     """-(x - y) = y - x"""

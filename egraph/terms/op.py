@@ -149,7 +149,6 @@ class Op:
     weights: tuple[str, ...] = ()  # operands that a model trains
     #: Operands it norms itself, each with the weight of its norm and the attribute that has its number of heads.
     norms: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    odd: bool = False  # f(-x) = -f(x)
     scales: bool = False  # one operand scales the other: a number, or a vector of one, leaves it its sizes
     masked: bool = False  # a number added to its operand may be a mask: low enough, nothing of the element is left
     single: bool = False  # it computes in float32 at most, so no double may be

@@ -44,6 +44,10 @@ def rope_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
     return np.concatenate([turned, x[..., r:]], axis=-1)
 
 
+def _rope_each(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> np.ndarray:
+    return rope_rows(x, cos, sin, pairs, 0, width)
+
+
 def ms_rope(
     x: np.ndarray, ids: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int
 ) -> np.ndarray:
@@ -130,7 +134,7 @@ TERMS: tuple[Op, ...] = (
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
     ),
     declare(
-        "RopeEach", "x cos sin pairs:i64 width:i64", lambda *operands: rope_rows(*operands[:4], 0, operands[4]), "same",
+        "RopeEach", "x cos sin pairs:i64 width:i64", _rope_each, "same",
         role="marker", same="x cos sin", requires=_whole_rows,
         doc="rope of [B,N,S,H] with caches [B,S,h], as ONNX RotaryEmbedding has it",
     ),
