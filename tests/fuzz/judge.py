@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 import onnxruntime as ort
 from kernels import numpy_type
@@ -27,6 +28,7 @@ from onnx_egraph.egraph.engine.assumption import (
     ROWS_VISIBLE,
     SCORES_FINITE,
     SMALL_SCORES,
+    ZERO_SIGNS,
 )
 from onnx_egraph.lowering.files.load import load
 from onnx_egraph.lowering.shapes.inference import Shapes, infer
@@ -197,11 +199,11 @@ def _fault(
 def _excused(
     drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any, feeds: Feeds, seen: Judged
 ) -> Fault | None:
-    """None if rows of a mask that hides all, numbers that are none, or sizes that are not what is assumed of them are
-    to blame: then `strict` keeps them.
+    """None if hidden rows, numbers that are none, signs of zeros, or sizes that are not what is assumed of them are to
+    blame: then `strict` keeps them.
     """
     assumptions = result.report.assumptions
-    of_values = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(assumptions)
+    of_values = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, ZERO_SIGNS} & set(assumptions)
     blamed = (of_values and found.kind != "does not run") or breaks(drawn.model, feeds, assumptions)
     if not blamed or arguments.get("strict"):
         return found
@@ -271,6 +273,7 @@ def casts_undefined(model: onnx.ModelProto, feeds: Feeds, output: str) -> bool:
     """Whether an output hangs on a Cast of a float to an integer type that cannot hold it: what onnxruntime makes of
     that depends on where in the tensor it stands.
     """
+    model = onnx.inliner.inline_local_functions(model)
     producers = {name: node for node in model.graph.node for name in node.output}
     casts: dict[str, int] = {}
     waiting, seen = [output], set()
