@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
-from .model.domains import plain
 
 Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
 _ATTRIBUTES: Mapping[str, ir.AttributeType] = {
@@ -17,10 +16,6 @@ _ATTRIBUTES: Mapping[str, ir.AttributeType] = {
     FLOAT: ir.AttributeType.FLOAT,
     INTS: ir.AttributeType.INTS,
 }
-
-
-def kind_of(domain: str, op: str) -> Kind:
-    return plain(domain), op
 
 
 def by_kind(declared: Iterable[Op]) -> dict[Kind, Op]:

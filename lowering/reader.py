@@ -24,7 +24,7 @@ from .declared import arguments, by_kind
 from .model.domains import DEFAULT, schema
 from .model.tensors import SMALL, content, elements, is_small
 from .model.wellformed import label, understanding
-from .shapes.inference import Shapes, graphs_of
+from .shapes.inference import Shapes, graphs_of, inner_uses
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 
 _LONGEST = 64
@@ -218,10 +218,8 @@ class _Reader:
 
     def _captured(self, node: ir.Node) -> list[ir.Value]:
         """Values of this graph, or of outer ones, that the node's bodies use."""
-        found: dict[ir.Value, None] = {}
-        for body in graphs_of(node):
-            _collect(body, found)
-        return list(found)
+        inside = {graph for body in graphs_of(node) for graph in (body, *body.subgraphs())}
+        return [*dict.fromkeys(v for v in inner_uses(node) if v.graph not in inside)]
 
     # ------------------------------------------------------------------------------------------------------ the terms
 
@@ -465,21 +463,3 @@ def nested(spelling: Spelling) -> bool:
     return isinstance(spelling, tuple) and any(
         isinstance(a, tuple) and a and isinstance(a[0], str) and a[0] != "Ints" for a in spelling[1:]
     )
-
-
-def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
-    """Outer values used in a body and in the bodies inside it."""
-    inner: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
-    for node in graph:
-        inner.update(node.outputs)
-    for node in graph:
-        for v in node.inputs:
-            if v is not None and v not in inner:
-                found[v] = None
-        for body in graphs_of(node):
-            deeper: dict[ir.Value, None] = {}
-            _collect(body, deeper)
-            found.update({v: None for v in deeper if v not in inner})
-    for v in graph.outputs:
-        if v not in inner:
-            found[v] = None
