@@ -120,7 +120,8 @@ def _settings(
 ) -> dict[str, Any]:  # fmt: skip
     """What `optimize` and `explain` both hand on. Raises typer.BadParameter, EGraphError."""
     stop = limits(iterations, tuples, seconds)
-    return {"disable": disable or (), "target": target, "dims": parse_dims(dim), "limits": stop, "strict": strict}
+    off = tuple(disable or ())
+    return {"disable": off, "target": target, "dims": parse_dims(dim), "limits": stop, "strict": strict}
 
 
 @app.command()

@@ -47,6 +47,7 @@ def bind(
                 with np.errstate(all="ignore"):
                     if not g.test(full):
                         failing.append(i)
+                        full = before  # it binds nothing
             except KeyError:
                 full = before
                 later.append((i, g))
@@ -54,6 +55,8 @@ def bind(
                 raise IllFormed(str(error)) from error
         if len(later) == len(waiting):
             named = {n for _, g in later for n in g.uses - set(full) if n in letters}
+            if not named and failing:
+                return full, failing  # one of those would have bound it
             if not named:
                 raise IllFormed("a guard asks for a variable that nothing binds")
             full.update({n: letters[n] for n in named})

@@ -114,5 +114,3 @@ TRUTHS = ("visible", "all-true", "all-false", "lowest", "row-true", "no-negative
 TOLD = ("fval", "const", "doubled", "turns", "irange", "lowest", "never", "visible", "all-true", "all-false")
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")
-
-__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest", "turns"]

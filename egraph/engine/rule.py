@@ -279,6 +279,3 @@ def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:
     for wrong in sorted(off - set(names)):
         raise RuleError(f"no rule is named {wrong!r}; `onnx-egraph rules` lists them")
     return [r for r in chosen if r.name not in off]
-
-
-__all__ = ["CONTRACTS", "STAGES", "Rule", "Sides", "load_egglog", "rule", "select"]

@@ -17,14 +17,12 @@ def rnorm(x: np.ndarray, eps: float) -> np.ndarray:
 
 
 def rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
-    wide = x.astype(np.float64)
-    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * w).astype(x.dtype)
+    return np.asarray(rnorm(x.astype(np.float64), eps) * w).astype(x.dtype)
 
 
 def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray, eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
-    centered = wide - wide.mean(-1, keepdims=True)
-    return np.asarray(centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w + b).astype(x.dtype)
+    return np.asarray(rnorm(wide - wide.mean(-1, keepdims=True), eps) * w + b).astype(x.dtype)
 
 
 def _vectors(x: np.ndarray, *weights_and_epsilon: Any) -> None:
