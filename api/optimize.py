@@ -20,7 +20,7 @@ from .egraph.errors import CostError, EGraphError, ModelError, TargetError
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .fusions import enter
-from .lowering.declared import by_kind
+from .lowering.declared import by_kind, check
 from .lowering.explain import Explainer
 from .lowering.files import constants
 from .lowering.files.functions import called, drop_unused, same_in
@@ -155,6 +155,7 @@ class _Run:
         self.rules = [r for r in rules if not (strict and r.loose)]
         declared = {op for r in self.rules for op in r.terms}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
+        check(declared, self.operators)
         self.operators |= {(form.domain, form.kind) for op in declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
         self.strict, self.watch = strict, Stopwatch()

@@ -7,6 +7,7 @@ means the same under the operator sets of the model and the result does not beco
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -16,6 +17,7 @@ import onnx_ir as ir
 from onnxruntime.capi import _pybind_state
 
 from ...egraph.errors import ModelError
+from ..declared import Kind
 from ..model.names import Names
 from ..model.tensors import renamed
 from ..model.wellformed import label
@@ -27,7 +29,6 @@ from ..shapes.inference import GRAPH_TYPES, graphs_of
 _NODES, _GROWTH = 20_000, 4
 
 Identifier = tuple[str, str, str]
-Kind = tuple[str, str]
 
 
 def inline(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...]:
@@ -177,12 +178,10 @@ class _Inlining:
         if total(whole) <= bound:
             return
         # the functions that call others are the larger ones, so each that stays keeps what it calls
-        limits, low, high = [0, *sorted(set(whole.values()))], 0, len(set(whole.values()))
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if total(sizes(limits[middle])) <= bound else (low, middle - 1)
+        limits = sorted({0, *whole.values()})
+        most = limits[max(0, bisect_right(limits, bound, key=lambda limit: total(sizes(limit))) - 1)]
         for key in order:
-            if key not in self.reasons and whole[key] > limits[low]:
+            if key not in self.reasons and whole[key] > most:
                 grown = f"{whole[key]:,}" if whole[key] < 10**9 else "more than 1,000,000,000"
                 self.reasons[key] = f"it stands for {grown} nodes, too many to write out; the file holds {file:,}"
 

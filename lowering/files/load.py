@@ -18,12 +18,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from onnx_ir.passes.common import TopologicalSortPass
 
 from ...egraph.errors import ModelError, one_line
+from ..declared import Kind
 from ..model import wellformed
 from ..model.domains import DEFAULT, keep_order, unify
 from ..model.tensors import external, moved, own_names, side_file
 from ..shapes.inference import GRAPH_TYPES, inner_uses
 from .constants import lift
-from .functions import Kind, inline
+from .functions import inline
 from .redeclared import complete, settle
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model

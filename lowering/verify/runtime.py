@@ -19,7 +19,7 @@ from onnxruntime.capi import _pybind_state
 from ...egraph.budget import Budget, Limits
 from ...egraph.errors import ModelError
 from ...egraph.terms import Op
-from ..declared import Kind, arguments, call
+from ..declared import Kind, arguments, call, known_kinds
 from ..files.load import inlined
 from ..model.domains import plain
 from ..model.operators import title
@@ -28,8 +28,6 @@ from ..shapes.inference import inner_uses
 from .feeds import Array, Given, Model
 from .session import CPU, NotImplementedHere, Session, quiet_options, reason, source_of
 
-#: Domains that onnxruntime itself defines, and that are no one else's to add to.
-OWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 #: What is being done when time is short.
 DOING = "verifying"
 
@@ -107,7 +105,7 @@ class Runtime:
         for graph in (model.graph, *(function.graph for function in model.functions.values())):
             for node in graph.all_nodes():
                 kinds.setdefault((plain(node.domain), node.op_type), []).append(node)
-        known = {(plain(s.domain), s.name) for s in _pybind_state.get_all_operator_schema()} | local
+        known = known_kinds() | local
         if kernels:
             own = {(plain(k.domain), k.op_name) for k in _pybind_state.get_all_opkernel_def() if k.provider == CPU}
             known -= self.declared.keys() - own
