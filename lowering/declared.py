@@ -28,8 +28,8 @@ def known_kinds() -> set[Kind]:
 
 
 def check(declared: Iterable[Op], kernels: Collection[Kind]) -> None:
-    """Raises RuleError for a term that is written as an operator of a domain of onnxruntime's own, where neither that nor
-    ONNX nor the `kernels` of a target have one of that name.
+    """Raises RuleError for a term that is written as an operator of a domain of onnxruntime's own, where neither that
+    nor ONNX nor the `kernels` of a target have one of that name.
     """
     forms = [(op, form) for op in declared for form in op.forms if form.domain in OWN]
     known = {(s.domain, s.name) for s in onnx.defs.get_all_schemas()} | known_kinds() if forms else set()

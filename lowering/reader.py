@@ -136,12 +136,13 @@ class _Reader:
 
     def _sums(self) -> None:
         """State which symbols are the sum of two others, such as past + seq, or of one and a number."""
-        for name, number in list(self.terms.symbols.items()):
-            parts = name.split(" + ")
-            if len(parts) == 2 and parts[0] in self.terms.symbols and parts[1].isdecimal():
-                self.terms.state("dimplus", number, self.terms.symbols[parts[0]], int(parts[1]))
-            if len(parts) == 2 and all(p in self.terms.symbols for p in parts):
-                self.terms.facts["dimsum"].append((number, *(self.terms.symbols[p] for p in parts)))
+        symbols = self.terms.symbols
+        for name, number in symbols.items():
+            first, rest = self.shapes.parted(name)
+            if isinstance(first, str) and isinstance(rest, int) and first in symbols and rest > 0:
+                self.terms.state("dimplus", number, symbols[first], rest)
+            elif isinstance(first, str) and isinstance(rest, str) and {first, rest} <= symbols.keys():
+                self.terms.state("dimsum", number, symbols[first], symbols[rest])
 
     # ------------------------------------------------------------------------------------------------ what is needed
 

@@ -95,6 +95,10 @@ class Shapes:
         """The symbols a size or element is built from."""
         return frozenset(self._dims.symbols(dim))
 
+    def parted(self, dim: Dim) -> tuple[Dim, Dim]:
+        """The first term of a size or element that is a sum, and the rest; 0 if there is no other."""
+        return self._dims.parted(dim)
+
     def settled(self) -> bool:
         """Whether every size is known as arithmetic on sizes of the graph inputs.
 
