@@ -371,15 +371,11 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -
     used |= {k for e in run.explainers for c in e.choice for k in e.regions.candidates(e.regions.of(c))}
     names = [run.rules[k].name for k in sorted(used)]
     outcome = compared(result._ir)
-    run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
+    steps = (name for e in run.explainers for name in e.false_rules(run.budget))  # that change a value
+    run.report.verification = verdict(outcome, names, right_without, lambda: list(dict.fromkeys(steps)))
     run.report.verified = outcome.ok
     if run.budget.timed and outcome.skipped == str(late := run.budget.late(DOING)):
         run.stop(late)
-
-
-def _suspects(run: _Run) -> list[str]:
-    """Rules whose step in some derivation changes a value."""
-    return list(dict.fromkeys(name for e in run.explainers for name in e.false_rules(run.budget)))
 
 
 __all__ = ["Dims", "ModelError", "Progress", "Result", "saturate_and_extract"]

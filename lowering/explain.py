@@ -73,8 +73,7 @@ class Explainer:
         return {name for name in (*(v.name for v in values), *(n.name for n in nodes)) if name}
 
     def derivation(self, cls: int, budget: Budget | None = None) -> Derivation:
-        """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
-        work.
+        """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the work.
 
         The limits hold anew for each call, unless it is part of one that has a budget: then it raises LimitReached.
         """
@@ -124,8 +123,7 @@ class Explainer:
         return list(found)
 
     def misses(self, budget: Budget, *, again: bool = False) -> list[str]:
-        """What was not fused and why: patterns of which a guard failed or the structure differs, and dear
-        operators.
+        """What was not fused and why: patterns of which a guard failed or the structure differs, and dear operators.
 
         Only nodes that are still in the graph count, which was optimized `again` after this pass. Saturates the graph
         once more. What a limit leaves no room for is said last.

@@ -191,7 +191,8 @@ class _Reader:
         if known is None:
             kind = node.domain, node.op_type
             entry, also = SPELLINGS.get(kind), None
-            spelled = _call(node, self._declared[kind]) if kind in self._declared else None
+            operands = arguments(node, self._declared[kind]) if kind in self._declared else None
+            spelled: Spelling | None = None if operands is None else (self._declared[kind].name, *operands)
             if spelled is None and entry is not None and self._understood(node) and not self._foreign(node.inputs):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
@@ -323,9 +324,11 @@ class _Reader:
 
     def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
         shape = tensor.shape.numpy()
+        width = shape[-1] if shape else 0
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
             self._scalar(elements(tensor), term)
-        elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
+        # by its size a table of cos or sin; everything larger is a weight, and is not looked at
+        elif tensor.dtype in _FLOATS and 0 < width <= 1024 and width % 2 == 0 and 0 < tensor.nbytes <= _TABLE:
             array = elements(tensor)
             for pairs, sign in ((0, 1), (1, 1), (0, -1), (1, -1)):
                 if doubled(array, pairs, sign):
@@ -434,21 +437,10 @@ def _content(attribute: ir.Attr) -> Any:
             return None
 
 
-def _may_be_table(tensor: ir.TensorProtocol, shape: Sequence[int]) -> bool:
-    """A table of cos or sin by its size; everything larger is a weight, and is not looked at."""
-    return 0 < shape[-1] <= 1024 and shape[-1] % 2 == 0 and 0 < tensor.nbytes <= _TABLE
-
-
 def _fill(node: ir.Node) -> np.ndarray:
     """What a ConstantOfShape is filled with, as an array of one element."""
     fill = node.attributes.get("value")
     return np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
-
-
-def _call(node: ir.Node, op: Op) -> Spelling | None:
-    """The node as a term of the caller, or None if it says more or less than the term has."""
-    operands = arguments(node, op)
-    return None if operands is None else (op.name, *operands)
 
 
 def _leaves(spelling: Any) -> Iterable[ir.Value]:

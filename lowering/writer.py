@@ -1,8 +1,7 @@
 """Write a chosen set of terms back into its graph, each class once, in place.
 
-Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that
-survive keep their names and metadata; new names never collide with any name of the model. Weights stay where
-they are.
+Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that survive keep
+their names and metadata; new names never collide with any name of the model. Weights stay where they are.
 """
 
 from __future__ import annotations

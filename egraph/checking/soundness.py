@@ -435,9 +435,8 @@ def _wrong_facts(fired: Fired, env: Mapping[str, Any]) -> list[str]:
 def check(rule: Rule, samples: int = 40, seed: int = 0) -> list[str]:
     """Every problem found with the rule, as text; [] for a rule that passes all checks.
 
-    `samples` numeric draws per entry of `holds`, from `seed`. Raises RuleError for a sample outside the
-    language. A rule given as plain egglog text has no samples, and cannot be checked: that is a problem
-    too.
+    `samples` numeric draws per entry of `holds`, from `seed`. Raises RuleError for a sample outside the language. A
+    rule given as plain egglog text has no samples, and cannot be checked: that is a problem too.
     """
     return Checker(rule, samples=samples, seed=seed).all()
 

@@ -12,9 +12,7 @@ from .fact import TRUTHS
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand
-    order.
-    """
+    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand order."""
 
     cls: int
     op: str
@@ -82,9 +80,9 @@ class Frozen:
         """The class of a tensor, list or node by its number in the loaded graph."""
         return self._cells[sort, number]
 
-    def class_of(self, value: Any, sort: str = "T") -> int:
+    def class_of(self, value: Any) -> int:
         """The class of a value of egglog's own."""
-        return self._number(sort, value)
+        return self._number("T", value)
 
     def _number(self, sort: str, value: Any) -> int:
         return self._numbers.setdefault((sort, value), len(self._numbers))
@@ -94,9 +92,7 @@ class Frozen:
         return len(self._numbers)
 
     def shape(self, cls: int) -> tuple[int | str | None, ...] | None:
-        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where
-        unknown.
-        """
+        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where unknown."""
         rank = self.rank.get(cls)
         if rank is None:
             return None

@@ -1,5 +1,4 @@
-"""Which part of a result a fused operator belongs to, the part of the original it stands for, and the rules
-between.
+"""Which part of a result a fused operator belongs to, the part of the original it stands for, and the rules between.
 
 A region is a chosen class that holds an original value, with the chosen terms under it down to the next
 classes that hold one: its leaves. Its cone is the original computation of the same class down to the same
@@ -158,9 +157,7 @@ class Regions:
         return known
 
     def cone(self, region: Region) -> Cone:
-        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of
-        them.
-        """
+        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of them."""
         ends = dict.fromkeys([*(c for c in region.leaves if c in self.start), *(v.value for v in region.views)])
         terms, cut = dict[int, list[Term]](), set[int]()
         level, seen = [region.start], {region.start}
@@ -221,8 +218,7 @@ class Regions:
     def _connect(self, leaf: int, terms: dict[int, list[Term]], cut: set[int]) -> None:
         """Take in how a leaf beside the cone is computed from terms of the cone, if it is, in a few steps.
 
-        A proof may need it: two spellings of one value, of which the model keeps one and the result takes the
-        other.
+        A proof may need it: two spellings of one value, of which the model keeps one and the result takes the other.
         """
         found, below, level, meets = dict[int, list[Term]](), set[int](), [leaf], False
         for _ in range(_REACH):

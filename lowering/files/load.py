@@ -75,12 +75,11 @@ class Loaded:
 def load(source: Source, operators: Collection[Kind] = ()) -> Loaded:
     """Read and check a model. The caller's object is not changed and its weights are not copied.
 
-    Calls of local functions are written out, but for those named as an operator of onnxruntime or of `operators`,
-    which are that operator, and those that `Loaded.calls` names.
-    Raises ModelError naming the file or node when the model cannot be read: missing, truncated, no outputs,
-    a cycle, a value nothing produces, an opset newer than the installed onnx knows, external data missing,
-    too short or outside the model's folder; and when it holds what would be lost: sparse initializers or
-    training information.
+    Calls of local functions are written out, but for those named as an operator of onnxruntime or of `operators`, which
+    are that operator, and those that `Loaded.calls` names. Raises ModelError naming the file or node when the model
+    cannot be read: missing, truncated, no outputs, a cycle, a value nothing produces, an opset newer than the installed
+    onnx knows, external data missing, too short or outside the model's folder; and when it holds what would be lost:
+    sparse initializers or training information.
     """
     if isinstance(source, onnx.ModelProto):
         model = _deserialize(source, "the ModelProto")

@@ -44,13 +44,12 @@ def save(
 ) -> None:  # fmt: skip
     """Write `model` to `path`; its external data is copied beside it unless it lies there already.
 
-    `texts` are further files, in UTF-8. `needed` are files that must stay as they are, beside those the model's
-    tensors lie in, each with its stamp when the model was read. The model is not changed, not even meanwhile.
-    `original` is what the model was read from if it is still that: then it is written as it was, if its external
-    data can lie beside `path` under the names it has.
-    Saves to one folder wait for each other, where the system has locks on folders.
-    Raises OutputError when a place cannot be written or holds a tensor, or when an external file is gone, or
-    another than it was; then, and when the process is interrupted, every file is as it was.
+    `texts` are further files, in UTF-8. `needed` are files that must stay as they are, beside those the model's tensors
+    lie in, each with its stamp when the model was read. The model is not changed, not even meanwhile. `original` is
+    what the model was read from if it is still that: then it is written as it was, if its external data can lie beside
+    `path` under the names it has. Saves to one folder wait for each other, where the system has locks on folders.
+    Raises OutputError when a place cannot be written or holds a tensor, or when an external file is gone, or another
+    than it was; then, and when the process is interrupted, every file is as it was.
     """
     target = destination(path)
     files = {destination(name): text for name, text in (texts or {}).items()}

@@ -119,11 +119,7 @@ def _to_array(value: ort.OrtValue) -> Array:
     count = -(-math.prod(shape) * coarse.bitwidth // 8)
     data = np.frombuffer(ctypes.string_at(value.data_ptr(), count), np.uint8)
     if coarse.bitwidth < 8:
-        shifts = np.arange(0, 8, coarse.bitwidth, dtype=np.uint8)
-        data = (data[:, None] >> shifts).reshape(-1)[: math.prod(shape)] & np.uint8(2**coarse.bitwidth - 1)
-        if coarse.is_integer() and coarse.name.startswith("INT"):  # as the type spells its negative numbers
-            half = 1 << (coarse.bitwidth - 1)
-            return ((data.astype(np.int8) ^ half) - half).astype(coarse.numpy()).reshape(shape)
+        return ir.PackedTensor(data, coarse, shape=ir.Shape(shape)).numpy()
     return data.view(coarse.numpy()).reshape(shape)
 
 
