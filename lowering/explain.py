@@ -77,19 +77,17 @@ class Explainer:
 
         The limits hold anew for each call, unless it is part of one that has a budget: then it raises LimitReached.
         """
+        given = budget or Budget(self.limits)
         try:
-            return self._whole(cls, budget or Budget(self.limits))
+            made = self._derivation(cls, given, views=True)
+            if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
+                return made
+            whole = self._derivation(cls, given, views=False)
+            return whole if whole.complete else made
         except LimitReached as reached:
             if budget is not None:
                 raise
             return Derivation("", (), "", False, stop=str(reached))
-
-    def _whole(self, cls: int, budget: Budget) -> Derivation:
-        made = self._derivation(cls, budget, views=True)
-        if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
-            return made
-        whole = self._derivation(cls, budget, views=False)
-        return whole if whole.complete else made
 
     def _derivation(self, cls: int, budget: Budget, *, views: bool) -> Derivation:
         regions = self.regions

@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..egraph.budget import Budget
-from ..egraph.engine.frozen import Frozen, Row
+from ..egraph.engine.frozen import Frozen, Row, settled
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extraction.problem import ENode
 from ..egraph.targets import ABSENT, CostModel, TensorType, Work
@@ -190,7 +190,8 @@ class Pricer:
         if r.op in SILENT:
             return 0
         name, attrs = self.kind(r)
-        return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), self._folds(r), attrs)
+        folds = all(c in self.const for c in r.children) and self._deterministic(r)
+        return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
 
     def cost_of_copy(self, c: int) -> int:
         """The price of an Identity of a class."""
@@ -325,25 +326,8 @@ class Pricer:
 
     def _constants(self) -> set[int]:
         """Classes some member of which is computed from constants alone."""
-        const: set[int] = set()
-        users: dict[int, list[Row]] = {}
-        todo: list[Row] = []
-        for r in self.frozen.rows:
-            if r.op in _CONSTANT:
-                todo.append(r)
-            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in OPAQUE and not r.children):
-                for c in set(r.children):
-                    users.setdefault(c, []).append(r)
-        while todo:
-            r = todo.pop()
-            if r.cls in const or not all(c in const for c in r.children) or not self._deterministic(r):
-                continue
-            const.add(r.cls)
-            todo += users.get(r.cls, ())
-        return const
-
-    def _folds(self, r: Row) -> bool:
-        return all(c in self.const for c in r.children) and self._deterministic(r)
+        computed = (r for r in self.frozen.rows if r.op in _CONSTANT or (r.children and not self.ops[r.op].marker))
+        return {*settled(computed, self._deterministic)}
 
     def _deterministic(self, r: Row) -> bool:
         return r.op not in OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])

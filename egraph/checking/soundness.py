@@ -8,7 +8,8 @@
     symbolic   as `fires` with symbols for dims; if it fires, both sides are equal for every number of them
     refuse     the guards fail on `refuse`, and the rule does not fire
     typed      the facts derived for both sides are those of the arrays
-    varied     an attribute of the left side for which no guard asks has more values than one
+    varied     an attribute of the left side, unless a guard asks for it, has another value in some sample, or may be
+               given one: a law that is true of one value only would be seen
     passed     an attribute of a marker or of an operator of a target that the law has a variable for is other than its
                default in some sample of `holds`: a law that drops it would be seen
     withheld   without the facts a guard asks for (a target, a constant's value, ...) the rule does not fire
@@ -178,7 +179,6 @@ class Checker:
         return drawn
 
     def varied(self) -> list[str]:
-        """An attribute of the left side that no guard asks for has several values, or it might as well be a number."""
         found = []
         asked = frozenset[str]().union(*(g.uses for s in self.rule.sides for g in s.when))
         samples = [sample for _, sample in self.cases("holds")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,25 @@ class Row:
     op: str
     children: tuple[int, ...]
     attrs: tuple[Any, ...]
+
+
+def settled(rows: Iterable[Row], decide: Callable[[Row], bool]) -> dict[int, Row]:
+    """The classes that rows settle, each with the first that does: its operands are settled, and it is decided so."""
+    found: dict[int, Row] = {}
+    users: dict[int, list[Row]] = {}
+    todo: list[Row] = []
+    for r in rows:
+        for c in set(r.children):
+            users.setdefault(c, []).append(r)
+        if not r.children:
+            todo.append(r)
+    todo.reverse()
+    while todo:
+        r = todo.pop()
+        if r.cls not in found and all(c in found for c in r.children) and decide(r):
+            found[r.cls] = r
+            todo += reversed(users.get(r.cls, ()))
+    return found
 
 
 class Frozen:

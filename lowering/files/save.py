@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import itertools
 import os
 import re
 import shutil
@@ -262,14 +263,9 @@ def _named(
         names[part] = next(same, "")
         if names[part]:
             there.remove(names[part])
-    for part, name in names.items():
-        count = 0
-        while not name:
-            name = _side_name(target, count)
-            if os.path.lexists(target.with_name(name)) or name.casefold() in taken:
-                name, count = "", count + 1
-        names[part] = name
-        taken.add(name.casefold())
+    unused = (_side_name(target, count) for count in itertools.count())
+    for part in [part for part, name in names.items() if not name]:
+        names[part] = next(n for n in unused if not os.path.lexists(target.with_name(n)) and n.casefold() not in taken)
     return names
 
 
