@@ -40,6 +40,8 @@ from .trial import Fired, Seeding, Trial
 
 #: Draws of one disturbed sample before it is given up.
 _ATTEMPTS = 6
+#: From this number on, draws have another value for one of the attributes that the sample gives.
+_WITH_OTHERS = 50_000
 #: Draws with other values of an attribute before it is said to have one only.
 _VARIED = 60
 #: What the draws of each contract hold besides ordinary numbers, draw after draw.
@@ -128,8 +130,8 @@ class Checker:
     def equal(self, which: str = "") -> list[str]:
         found = []
         for case, sample in self.cases(which):
-            checked, problem = 0, ""
-            for k in range(self.samples):
+            checked, problem, more = 0, "", self.samples // 2 if self._given(sample) else 0
+            for k in (*range(self.samples), *range(_WITH_OTHERS, _WITH_OTHERS + more)):
                 seed = self.seed * 100_000 + k
                 n, problem = self.once(case, sample, seed)
                 checked += n
@@ -147,11 +149,10 @@ class Checker:
         # and again until the left side can be computed.
         plain, special = seed % 100_000 < 2, _SPECIAL[self.rule.contract][seed % 5]
         scale = (1.0, 1.0, 1e-3, 10.0)[seed % 4]
-        given = sorted(sample.attributes.keys() & self._attributes.keys())
         for _ in range(_ATTEMPTS):
             letters = sample.distinct(seed % 2) if plain else sample.random(rng)
-            if given and not plain and seed % 3 and rng.random() < 0.5:
-                drawn = self._varied(sample, letters, str(rng.choice(given)), rng, special)
+            if seed % 100_000 >= _WITH_OTHERS:
+                drawn = self._varied(sample, letters, str(rng.choice(self._given(sample))), rng, special)
             else:
                 specs = None if plain or seed % 3 == 0 else disturb(sample, letters, rng)
                 drawn = draw(sample, letters, rng, scale=scale, special=special, specs=specs)
@@ -167,6 +168,10 @@ class Checker:
             if problem:
                 return compared, self.problem(case, f"the sides differ: {problem}", drawn, seed)
         return compared, ""
+
+    def _given(self, sample: Sample) -> list[str]:
+        """The attributes of the left side that a sample gives."""
+        return sorted(sample.attributes.keys() & self._attributes.keys())
 
     def _varied(
         self, sample: Sample, letters: Mapping[str, int], name: str, rng: np.random.Generator, special: str = ""

@@ -102,15 +102,13 @@ class Regions:
         if cls not in self._viewed:
             self._viewed[cls] = None
             row = self.choice.get(cls)
-            if row is not None and cls not in self.start and row.op not in LAYOUT | _LEAVES and self._is_float(cls):
+            floating = self.frozen.dtype.get(cls) in _FLOATS
+            if row is not None and cls not in self.start and row.op not in LAYOUT | _LEAVES and floating:
                 if self._views is None:
                     self._views = Views(self.frozen, self.start)
                 found = self._views.of(cls)
                 self._viewed[cls] = next((v for v in found if v.value not in self._grown(v, cls).leaves), None)
         return self._viewed[cls]
-
-    def _is_float(self, cls: int) -> bool:
-        return self.frozen.dtype.get(cls) in _FLOATS
 
     def _grown(self, lift: View | None, cls: int, views: bool = True) -> Region:
         """The region of a class, from its lift down."""

@@ -188,22 +188,18 @@ class _Inlining:
 def _checked(key: Identifier, function: ir.Function) -> list[ir.Node]:
     """The nodes of a function, those of its bodies included; in order, once it is sorted."""
     waiting = [*function]
-    if any(a.type in GRAPH_TYPES for a in function.attributes.values()):
-        raise _takes_graph(key)
+    takes = any(a.type in GRAPH_TYPES for a in function.attributes.values())
     for node in waiting:
-        if any(a.type in GRAPH_TYPES and a.is_ref() for a in node.attributes.values()):
-            raise _takes_graph(key)
-        for body in graphs_of(node):
+        takes = takes or any(a.type in GRAPH_TYPES and a.is_ref() for a in node.attributes.values())
+        for body in () if takes else graphs_of(node):
             waiting += body
+    if takes:
+        raise ModelError(f"local function {_name(key)} takes a graph as an attribute; write its calls out first")
     try:
         function.sort()
     except ValueError as error:
         raise ModelError(f"local function {_name(key)} has a cycle; ONNX graphs are acyclic") from error
     return waiting
-
-
-def _takes_graph(key: Identifier) -> ModelError:
-    return ModelError(f"local function {_name(key)} takes a graph as an attribute; write its calls out first")
 
 
 def _callees_first(calls: Mapping[Identifier, Mapping[Identifier, int]]) -> list[Identifier]:

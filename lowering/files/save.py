@@ -159,7 +159,8 @@ class _Weights:
         self.parts: list[Path] = []
         self._place, self._model = place, model
         self._moves: list[tuple[Path, Callable[[str], None]]] = []
-        large = _in_memory(model) > _PROTOBUF_LIMIT
+        tensors = (v.const_value for g in model.graphs() for v in g.initializers.values())
+        large = sum(t.nbytes for t in tensors if t is not None and _movable(t)) > _PROTOBUF_LIMIT
         if not large and all(_beside(tensor, place) for tensor, _ in external(model)):
             return
         self._model = model.clone()  # shares the tensors; another thread may be saving the same model
@@ -213,12 +214,6 @@ class _Weights:
 
 def _beside(tensor: ir.ExternalTensor, place: Path) -> bool:
     return Path(tensor.base_dir).resolve() == place
-
-
-def _in_memory(model: ir.Model) -> int:
-    """Bytes of the initializers that are in no side file."""
-    tensors = (v.const_value for g in model.graphs() for v in g.initializers.values())
-    return sum(t.nbytes for t in tensors if t is not None and _movable(t))
 
 
 def _movable(tensor: ir.TensorProtocol) -> bool:

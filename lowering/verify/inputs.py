@@ -82,7 +82,10 @@ def _trace(model: ir.Model, start: ir.Value) -> Use:
                 continue
             elif exact and operand in tables(node):
                 use.limits.append((_index_limit(node, operand), offset))
-            elif exact and (op in ASKING or (op, operand) == ("Where", 0) or _to_bool(node)):
+            elif exact and (
+                op in ASKING or (op, operand) == ("Where", 0)
+                or (op == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.BOOL.value)
+            ):  # fmt: skip
                 use.flag_like = True
                 todo += [(out, 0, False) for out in node.outputs]
             elif exact and (op == "Concat" or operand in MOVED.get(op, ())):
@@ -99,10 +102,6 @@ def _trace(model: ir.Model, start: ir.Value) -> Use:
                 use.additive |= exact and op == "Add"
                 todo += [(out, 0, False) for out in node.outputs]
     return use
-
-
-def _to_bool(node: ir.Node) -> bool:
-    return node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.BOOL.value
 
 
 def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:

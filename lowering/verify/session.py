@@ -85,19 +85,13 @@ class Session:
         if len(arrays) == len(given) and (self._coarse or any(a.dtype.isbuiltin != 1 for a in arrays.values())):
             values = {n: to_value(np.asarray(a)) for n, a in arrays.items()}
             run = self._session.run_with_ort_values(self._outputs, values, self._options)
-            results: list[object] = [_whole(v) for v in run]
+            results: list[object] = [_to_array(v) for v in run]
         else:
             results = self._session.run(self._outputs, given, self._options)
         found: dict[str, Array] = {}
         for name, result in zip(self._outputs, results, strict=True):
             found |= _flat(name, result)
         return found
-
-
-def _whole(value: ort.OrtValue) -> Array:
-    if not value.is_tensor():
-        raise TypeError("a sequence beside element types that numpy has not cannot be compared")
-    return _to_array(value)
 
 
 def _flat(name: str, result: object) -> dict[str, Array]:
@@ -111,6 +105,8 @@ def _flat(name: str, result: object) -> dict[str, Array]:
 
 
 def _to_array(value: ort.OrtValue) -> Array:
+    if not value.is_tensor():
+        raise TypeError("a sequence beside element types that numpy has not cannot be compared")
     coarse = _COARSE.get(value.data_type())
     if coarse is None:
         return np.asarray(value.numpy())

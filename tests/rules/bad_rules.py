@@ -347,7 +347,8 @@ def any_slope(x: Tensor, alpha: Float) -> Sides:
 @rule(contract="reassociated", stage="fuse", holds=dict(x="b s h", w="h", eps=1e-5))
 def any_epsilon(x: Tensor, w: Tensor, eps: Float) -> Sides:
     """rnorm(x, eps) * w = rmsnorm(x, w, 1e-5)"""
-    return Sides(call("RNorm", x, eps) * w, call("RMSNorm", x, w, real(1e-5)), when=[eq(rank(w), 1)])
+    vector = [eq(rank(w), 1), eq(dim(w, -1), dim(x, -1)), eq(dtype(w), dtype(x))]
+    return Sides(call("RNorm", x, eps) * w, call("RMSNorm", x, w, real(1e-5)), when=vector)
 
 
 @rule(holds=dict(x="b 8", axis=-1, start=2))
