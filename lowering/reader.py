@@ -20,6 +20,7 @@ from ..egraph.engine.fact import counted, doubled, turns
 from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import Op
 from ..egraph.terms.dtypes import NAMES, masking
+from ..egraph.terms.expression import fill
 from .declared import arguments, by_kind
 from .model.domains import DEFAULT, schema
 from .model.tensors import SMALL, content, elements, is_small
@@ -335,6 +336,8 @@ class _Reader:
                     self.terms.state("doubled", term, pairs, sign)
                 if turns(array, pairs, sign):
                     self.terms.state("turns", term, pairs, sign)
+        if tensor.dtype in _FLOATS and 1 < np.prod(shape) <= _MASK and (same := fill(elements(tensor))) is not None:
+            self.terms.state("filled", term, repr(same))
         if tensor.dtype in _FLOATS and len(shape) >= 2 and 1 < np.prod(shape) <= _MASK and shape[-2] > 1:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..egraph.engine.lang import (
     Float,
     Guard,
@@ -27,24 +29,22 @@ from ..egraph.engine.lang import (
 )
 from ..egraph.terms import Op
 from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
-from ..egraph.terms.dtypes import FLOAT16
+from .numbers import ROUNDED, about, exactly
+from .scales import scaled
 
-#: Relative: half a unit of the last place in float16, two units in float32. A constant farther off is another function.
-_TOLERANCE = (5e-4, 2.5e-7)
-
-
-def _one(c: Tensor, x: Tensor, k: int, value: float) -> list[Guard]:
-    return [eq(scalar(c), real(value)), *thin(c, x, k)]
+#: How far the scale inside erf or tanh may be off besides, as one of six digits is: that changes 1 + erf or 1 + tanh
+#: by two units of the last place of 1 at most, as much as computing it does.
+_DIGITS = 6e-7
 
 
-def _about(c: Tensor, x: Tensor, k: int, v: Float, value: float, half: int) -> list[Guard]:
-    kind = [eq(dtype(x), FLOAT16)] if half else []
-    return [eq(scalar(c), v), near(v, value, value * _TOLERANCE[1 - half]), *kind, *thin(c, x, k)]
-
-
-def _halved(sample: dict[str, str]) -> dict[str, str]:
+def _halved(sample: dict[str, Any]) -> dict[str, Any]:
     """The sample in float16."""
-    return {name: f"{text}:float16" for name, text in sample.items()}
+    return {name: f"{text}:float16" if isinstance(text, str) else text for name, text in sample.items()}
+
+
+def _doubled(sample: dict[str, Any]) -> dict[str, Any]:
+    """The sample in float64, in which its constants are the same."""
+    return {name: f"{text}:float64" if isinstance(text, str) else text for name, text in sample.items()}
 
 
 def erf_plus(x: Tensor) -> Tensor:
@@ -70,33 +70,76 @@ def gate_halves(x: Tensor, c: Tensor, to: Int, tanh: int) -> Sides:
     return Sides(f * c + c, (f + one) * c, when=[eq(scalar(c), real(0.5)), eq(dtype(c), to)])
 
 
-def _others(sample: dict[str, str], *constants: str) -> list[dict[str, str]]:
-    """Another constant c, the last one so in float16 as well, another one, and either with more axes than x."""
-    found = [dict(sample, c=c) for c in (*constants, sample["c"] + ":1 1 1")]
-    return [*found, _halved(dict(sample, c=constants[-1])), *(dict(sample, o=o) for o in ("=2", "=1:1 1 1"))]
-
-
-_OVER, _TIMES, _TANH = (dict(x="b h", c=c, o="=1") for c in (
-    "=1.4142135623730951", "=0.7071067811865476", "=0.7978845608028654",
-))  # fmt: skip
+_OTHER_ONES = ("=2", "=1:1 1 1")
+_INSIDE_ERF: dict[str, Any] = dict(x="b h", v=0.5**0.5, o="=1")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_OVER, _halved(_OVER)],
-    refuse=_others(_OVER, "=1.4146", "=1.4144", "=1.5"),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
+    holds=[_INSIDE_ERF, _halved(_INSIDE_ERF), dict(_INSIDE_ERF, v=0.707107)],
+    refuse=[*(dict(_INSIDE_ERF, v=v) for v in (0.70711, 0.7073, 0.75)), _halved(dict(_INSIDE_ERF, v=0.75)),
+            _doubled(_INSIDE_ERF), *(dict(_INSIDE_ERF, o=o) for o in _OTHER_ONES)],
 )  # fmt: skip
-def erf_plus_div(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
-    """1 + erf(x / sqrt(2)) = erf_plus(x)"""
-    return Sides(call("Erf", x / c) + o, erf_plus(x), when=[*_about(c, x, k, v, 2**0.5, half), *_one(o, x, k, 1.0)])
-
-
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TIMES, _halved(_TIMES)],
-    refuse=_others(_TIMES, "=0.7073", "=0.7072", "=0.75"),
-)  # fmt: skip
-def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+def erf_plus_scaled(x: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
-    return Sides(call("Erf", x * c) + o, erf_plus(x), when=[*_about(c, x, k, v, 0.5**0.5, half), *_one(o, x, k, 1.0)])
+    when = [*about(v, x, 0.5**0.5, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    return Sides(tensor("Erf", scaled(x, v)) + o, erf_plus(x), when=when)
+
+
+# -------------------------------------------------------------------------------- sigmoid and tanh
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return tensor("Sigmoid", x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    return tensor("Tanh", x)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", o="=1"), dict(x="b s", o="=1:1")], refuse=[dict(x="b s", o="=2"), dict(x="b s", o="=1:1 1 1")],
+)  # fmt: skip
+def sigmoid_reciprocal(x: Tensor, o: Tensor, k: int) -> Sides:
+    """reciprocal(1 + exp(x)) = sigmoid(-x)"""
+    return Sides(tensor("Reciprocal", o + tensor("Exp", x)), sigmoid(-x), when=exactly(o, x, k, 1.0))
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", y="b s", o="=1"), dict(x="b s", y="", o="=1:1")],
+    refuse=[dict(x="b s", y="b s", o="=2"), dict(x="b s", y="b s", o="=1:1 1 1")],
+)  # fmt: skip
+def sigmoid_div(x: Tensor, y: Tensor, o: Tensor, k: int) -> Sides:
+    """y / (1 + exp(x)) = y * sigmoid(-x)"""
+    return Sides(y / (o + tensor("Exp", x)), y * sigmoid(-x), when=exactly(o, x, k, 1.0))
+
+
+_LIKE_TANH: dict[str, Any] = dict(x="b s", v=2.0, o="=-1")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[_LIKE_TANH, dict(x="b s", v=-2.0, o="=1:1")],
+    refuse=[dict(_LIKE_TANH, v=3.0, o="=-1.5"), dict(_LIKE_TANH, o="=1"), dict(_LIKE_TANH, o="=-1:1 1 1")],
+)  # fmt: skip
+def tanh_sigmoid(x: Tensor, o: Tensor, v: Float, k: int) -> Sides:
+    """sigmoid(x) * 2 - 1 = tanh(x * 0.5), and with the other sign of both"""
+    when = [eq(v * v, real(4.0)), eq(scalar(o), v * -0.5), *thin(o, x, k)]
+    return Sides(scaled(sigmoid(x), v) + o, tanh(scaled(x, v * 0.25)), when=when)
+
+
+_LIKE_SIGMOID = dict(x="b s", c="=0.5")
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[_LIKE_SIGMOID, dict(x="b s", c="=0.5:1")], refuse=[dict(x="b s", c="=0.4"), dict(x="b s", c="=0.5:1 1 1")],
+)  # fmt: skip
+def sigmoid_tanh(x: Tensor, c: Tensor, k: int) -> Sides:
+    """tanh(x) * 0.5 + 0.5 = sigmoid(x * 2)"""
+    return Sides(scaled(tanh(x), 0.5) + c, sigmoid(scaled(x, 2.0)), when=exactly(c, x, k, 0.5))
 
 
 # ------------------------------------------------------------------------------------------------------- tanh and 1
@@ -105,71 +148,102 @@ def erf_plus_mul(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -
 _CUBE, _ROOT = 0.044715, 0.7978845608028654  # sqrt(2 / pi)
 
 
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b h", c="=3"), dict(x="b h", c="=3:1")],
-    refuse=[dict(x="b h", c="=2"), dict(x="b h", c="=3:1 1 1")],
-)  # fmt: skip
-def cube_pow(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x ** 3 = x * x * x"""
-    return Sides(call("Pow", x, c), x * x * x, when=_one(c, x, k, 3.0))
-
-
 _CUBIC = dict(x="b h", d="=0.044715")
 
 
+def _constant(d: Tensor, x: Tensor, k: int, v: Float, kind: int) -> list[Guard]:
+    return [eq(scalar(d), v), *about(v, x, _CUBE, kind), *thin(d, x, k)]
+
+
 @rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), half=(0, 1)),
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
     holds=[_CUBIC, _halved(_CUBIC)],
     refuse=[dict(_CUBIC, d="=0.04472"), dict(_CUBIC, d="=0.04"), _halved(dict(_CUBIC, d="=0.04")),
-            dict(_CUBIC, d="=0.044725"), dict(_CUBIC, d="=0.044715:1 1 1")],
+            dict(_CUBIC, d="=0.044725"), dict(_CUBIC, d="=0.044715:1 1 1"), _doubled(_CUBIC)],
 )  # fmt: skip
-def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, half: int) -> Sides:
+def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """x + 0.044715 * (x*x*x) = x + 0.044715*x*x*x = cubic(x)"""
     cube = d * x * x * x if inner else d * (x * x * x)
-    return Sides(x + cube, cubic(x), when=_about(d, x, k, v, _CUBE, half))
+    return Sides(x + cube, cubic(x), when=_constant(d, x, k, v, kind))
 
 
-_FACTORED = dict(x="b h", c="", d="=0.044715", o="=1")
+_FACTORED = dict(x="b h", d="=0.044715", o="=1")
+
+
+def _squared(x: Tensor, d: Tensor, o: Tensor, inner: int) -> Tensor:
+    """o + d * x**2"""
+    return o + (d * x * x if inner else d * (x * x))
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_FACTORED, _halved(_FACTORED)],
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    holds=[_FACTORED, _halved(_FACTORED)],
     refuse=[dict(_FACTORED, d="=0.04472"), dict(_FACTORED, d="=0.04"), _halved(dict(_FACTORED, d="=0.04")),
             dict(_FACTORED, d="=0.044725"), dict(_FACTORED, o="=2"),
-            dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1")],
+            dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1"), _doubled(_FACTORED)],
 )  # fmt: skip
-def cubic_factored(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
+    """x * (1 + 0.044715*x*x) = cubic(x)"""
+    when = [*_constant(d, x, k, v, kind), *exactly(o, x, k, 1.0)]
+    return Sides(x * _squared(x, d, o, inner), cubic(x), when=when)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    holds=[dict(_FACTORED, c=""), _halved(dict(_FACTORED, c=""))],
+    refuse=[dict(_FACTORED, c="", d="=0.04472"), dict(_FACTORED, c="", d="=0.04"),
+            _halved(dict(_FACTORED, c="", d="=0.04")),
+            dict(_FACTORED, c="", d="=0.044725"), dict(_FACTORED, c="", o="=2"),
+            dict(_FACTORED, c="", d="=0.044715:1 1 1"), dict(_FACTORED, c="", o="=1:1 1 1"),
+            _doubled(dict(_FACTORED, c=""))],
+)  # fmt: skip
+def cubic_factored_scaled(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
     """(x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
-    when = [*_about(d, x, k, v, _CUBE, half), *_one(o, x, k, 1.0)]
-    return Sides((x * c) * (o + d * x * x), cubic(x) * c, when=when)
+    when = [*_constant(d, x, k, v, kind), *exactly(o, x, k, 1.0)]
+    return Sides((x * c) * _squared(x, d, o, inner), cubic(x) * c, when=when)
 
 
 _SPREAD = dict(x="b h", c="=0.8", d="=0.035772")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SPREAD, _halved(_SPREAD)],
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED), holds=[_SPREAD, _halved(_SPREAD)],
     refuse=[dict(_SPREAD, d="=0.0358"), dict(_SPREAD, c="=0.81"), _halved(dict(_SPREAD, d="=0.04")),
-            dict(_SPREAD, c="=0.8:1 1 1"), dict(_SPREAD, d="=0.035772:1 1 1")],
+            dict(_SPREAD, c="=0.8:1 1 1"), dict(_SPREAD, d="=0.035772:1 1 1"), _doubled(_SPREAD)],
 )  # fmt: skip
-def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, half: int) -> Sides:
+def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, kind: int) -> Sides:
     """c*x + d*(x*x*x) = c * cubic(x)   for d = 0.044715 c"""
     ratio = w / v
-    alike = near(ratio, _CUBE, _CUBE * 2 * _TOLERANCE[1 - half])
-    when = [eq(scalar(c), v), eq(scalar(d), w), alike, *thin(c, x, k), *thin(d, x, k)]
-    when += [eq(dtype(x), FLOAT16)] if half else []
+    alike = near(ratio, _CUBE, _CUBE * 2 * ROUNDED[kind])
+    when = [eq(scalar(c), v), eq(scalar(d), w), alike, eq(dtype(x), kind), *thin(c, x, k), *thin(d, x, k)]
     return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
 
 
+_INSIDE_TANH: dict[str, Any] = dict(x="b h", v=_ROOT, o="=1")
+
+
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_TANH, _halved(_TANH)],
-    refuse=_others(_TANH, "=0.7981", "=0.798", "=0.7"),
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
+    holds=[_INSIDE_TANH, _halved(_INSIDE_TANH)],
+    refuse=[*(dict(_INSIDE_TANH, v=v) for v in (0.79788, 0.798, 0.7)), _halved(dict(_INSIDE_TANH, v=0.7)),
+            _doubled(_INSIDE_TANH), *(dict(_INSIDE_TANH, o=o) for o in _OTHER_ONES)],
 )  # fmt: skip
-def tanh_plus_cubic(x: Tensor, c: Tensor, o: Tensor, v: Float, k: int, half: int) -> Sides:
+def tanh_plus_cubic(x: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
-    when = [*_about(c, x, k, v, _ROOT, half), *_one(o, x, k, 1.0)]
-    return Sides(call("Tanh", c * cubic(x)) + o, tanh_plus(x), when=when)
+    when = [*about(v, x, _ROOT, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    return Sides(tanh(scaled(cubic(x), v)) + o, tanh_plus(x), when=when)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(f=(0, 1)),
+    holds=[dict(x="b h", v=0.5, w=0.7), dict(x="b h", v=-0.5, w=-0.7)], refuse=[dict(x="b h", v=0.5, w=-0.7)],
+)  # fmt: skip
+def gate_distributed(x: Tensor, v: Float, w: Float, to: Int, f: int) -> Sides:
+    """a + a*f = a * (f + 1)   for a = x*v and f = erf(x*w) or tanh(cubic(x)*w), of one sign: inf - inf is in neither"""
+    gate = tanh(scaled(cubic(x), w)) if f else tensor("Erf", scaled(x, w))
+    a = scaled(x, v)
+    when = [lt(real(0.0), v * w), eq(dtype(x), to)]
+    return Sides(a + a * gate, a * (gate + call("FConst", real(1.0), to)), when=when)
 
 
 # -------------------------------------------------------------------------------------------------------------- fused
@@ -187,47 +261,31 @@ def _gate(x: Tensor, tanh: int) -> tuple[Tensor, Tensor, list[Guard]]:
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2), k=(0, 1)),
-    holds=[dict(x="b h", c="=0.5"), dict(x="", c="=0.5")],
-    refuse=[dict(x="b h", c="=0.4"), dict(x="b h", c="=0.5:1 1 1")],
+    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), order=(0, 1, 2)),
+    holds=[dict(x="b h", v=0.5), dict(x="", v=0.5)], refuse=[dict(x="b h", v=0.4)],
 )  # fmt: skip
-def gelu(x: Tensor, c: Tensor, tanh: int, order: int, k: int) -> Sides:
+def gelu(x: Tensor, v: Float, tanh: int, order: int) -> Sides:
     """x * 0.5 * erf_plus(x) = Gelu(x), in every order; with tanh_plus(x): FastGelu(x)"""
     gate, fused, legal = _gate(x, tanh)
-    product = (x * c * gate, x * gate * c, x * (c * gate))[order]
-    return Sides(product, fused, when=[*_one(c, x, k, 0.5), *legal])
+    product = (scaled(x, v) * gate, scaled(x * gate, v), x * scaled(gate, v))[order]
+    return Sides(product, fused, when=[eq(v, real(0.5)), *legal])
+
+
+_SIGMOID: dict[str, Any] = dict(x="b h", v=2 * _ROOT)
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(tanh=(0, 1), k=(0, 1)),
-    holds=[dict(x="b h", c="=2"), dict(x="", c="=2")], refuse=[dict(x="b h", c="=3"), dict(x="b h", c="=2:1 1 1")],
+    stage="fuse", contract="reassociated", expand=dict(kind=ROUNDED), holds=[_SIGMOID, _halved(_SIGMOID)],
+    refuse=[*(dict(_SIGMOID, v=v) for v in (1.596, 1.702)), _halved(dict(_SIGMOID, v=1.5)), dict(_SIGMOID, x=""),
+            _doubled(_SIGMOID)],
 )  # fmt: skip
-def gelu_halved(x: Tensor, c: Tensor, tanh: int, k: int) -> Sides:
-    """(x * erf_plus(x)) / 2 = Gelu(x); with tanh_plus(x): FastGelu(x)"""
-    gate, fused, legal = _gate(x, tanh)
-    return Sides((x * gate) / c, fused, when=[*_one(c, x, k, 2.0), *legal])
-
-
-_SIGMOID = dict(x="b h", c="=1.5957691216057308")
-
-
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1), half=(0, 1)), holds=[_SIGMOID, _halved(_SIGMOID)],
-    refuse=[dict(_SIGMOID, c="=1.596"), dict(_SIGMOID, c="=1.702"), _halved(dict(_SIGMOID, c="=1.5")),
-            dict(_SIGMOID, c="=1.5957691216057308:1 1 1"), dict(_SIGMOID, x="")],
-)  # fmt: skip
-def gelu_sigmoid(x: Tensor, c: Tensor, v: Float, k: int, half: int) -> Sides:
+def gelu_sigmoid(x: Tensor, v: Float, kind: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
-    when = [*_about(c, x, k, v, 2 * _ROOT, half), *_runs(FAST_GELU, x)]
-    return Sides(x * tensor("Sigmoid", c * cubic(x)), apply(FAST_GELU, x), when=when)
+    when = [*about(v, x, 2 * _ROOT, kind, _DIGITS), *_runs(FAST_GELU, x)]
+    return Sides(x * sigmoid(scaled(cubic(x), v)), apply(FAST_GELU, x), when=when)
 
 
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b h", c="=1.702"), dict(x="b h", c="=3")],
-    refuse=[dict(x="b h", c="h"), dict(x="b h", c="=1.702:1 1 1")],
-)  # fmt: skip
-def quick_gelu(x: Tensor, c: Tensor, alpha: Float, k: int) -> Sides:
+@rule(stage="fuse", contract="reassociated", holds=[dict(x="b h", alpha=1.702), dict(x="b h", alpha=3.0)])
+def quick_gelu(x: Tensor, alpha: Float) -> Sides:
     """x * sigmoid(alpha * x) = QuickGelu(x, alpha)"""
-    when = [eq(scalar(c), alpha), *thin(c, x, k), supported(QUICK_GELU.name, x)]
-    return Sides(x * tensor("Sigmoid", x * c), apply(QUICK_GELU, x, alpha), when=when)
+    return Sides(x * sigmoid(scaled(x, alpha)), apply(QUICK_GELU, x, alpha), when=[supported(QUICK_GELU.name, x)])

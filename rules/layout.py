@@ -90,17 +90,24 @@ def expand_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
     return Sides(same, x, when=[eq(rank(same), n), *sizes])
 
 
+#: Ranks up to 6, each with one of its axes from the end.
+_AXES = tuple((rank, axis) for rank in range(1, 7) for axis in range(1, rank + 1))
+
+
 @rule(
-    expand=dict(n=(3, 4, 5, 6)), holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h")],
+    expand=dict(reading=range(len(_AXES))),
+    holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h"), dict(x="b*s", shape="ints b s", u="ints b*s"),
+           dict(x="b s 4", shape="ints b 4s", u="ints 0 -1 4")],
     refuse=[dict(x="2 3 5", shape="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", shape="ints 6 5", u="ints 2 3 1 5"),
-            dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7"),
+            dict(x="2 3 5 7", shape="ints 6 35", u="ints 3 2 5 7"), dict(x="2 3 5", shape="ints 6 5", u="ints 6 5"),
             dict(x="2 3 5 7 2", shape="ints 6 70", u="ints 3 2 5 7 2"),
-            dict(x="2 3 5 7 2 1", shape="ints 6 70", u="ints 3 2 5 7 2 1")],
+            dict(x="2 3 5 7 2 2", shape="ints 6 140", u="ints 3 2 5 7 2 2")],
 )  # fmt: skip
-def reshape_back(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
-    """reshape(reshape(x, shape), u) = x   for u that gives the shape of x, of rank 3 to 6"""
+def reshape_back(x: Tensor, shape: Tensor, u: Tensor, reading: int) -> Sides:
+    """reshape(reshape(x, shape), u) = x   for u that gives all sizes of x but one, which is what remains"""
     back = reshape(reshape(x, shape), u)
-    sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n)]  # the first size is what remains
+    n, rest = _AXES[reading]
+    sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n + 1) if k != rest]
     return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
 
 
@@ -141,7 +148,7 @@ def transpose_added_head(x: Tensor) -> Sides:
     ],
 )
 def reshape_reshape(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
-    """reshape(reshape(x, shape), u) = reshape(x, u)   for u of numbers other than 0"""
+    """reshape(reshape(x, shape), u) = reshape(x, u)   for u of numbers other than 0, which would copy a size"""
     sizes = [Int("var", (f"u{i}",)) for i in range(n)]
     known = [g for i, v in enumerate(sizes) for g in (eq(elem(u, i), num(v)), ne(v, 0))]
     return Sides(call("Reshape", call("Reshape", x, shape), u), call("Reshape", x, u), when=[eq(length(u), n), *known])

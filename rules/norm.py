@@ -17,9 +17,11 @@ from ..egraph.engine.lang import (
     dim,
     dtype,
     eq,
+    filled,
     float_of,
+    floating,
     ints,
-    lt,
+    ne,
     num,
     rank,
     real,
@@ -31,16 +33,15 @@ from ..egraph.engine.lang import (
     thin,
 )
 from ..egraph.terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from .numbers import ROUNDED, about
+from .powers import rsqrt, sqrt
+from .scales import scaled
 
 _LAST = (-1,)
 
 
 def mean(x: Tensor) -> Tensor:
     return tensor("ReduceMean", x, _LAST, 1)
-
-
-def rsqrt(x: Tensor) -> Tensor:
-    return tensor("RSqrt", x)
 
 
 def rnorm(x: Tensor, eps: Float) -> Tensor:
@@ -51,49 +52,9 @@ def center(x: Tensor) -> Tensor:
     return tensor("Center", x)
 
 
-def sqrt(x: Tensor) -> Tensor:
-    return tensor("Sqrt", x)
-
-
-def reciprocal(x: Tensor) -> Tensor:
-    return tensor("Reciprocal", x)
-
-
-def filled(value: float, to: Int, h: Int) -> Tensor:
+def vector(value: float, to: Int, h: Int) -> Tensor:
     """The constant vector of h equal numbers of element type to."""
     return tensor("Expand", call("FConst", real(value), to), ints(h))
-
-
-# ------------------------------------------------------------------------------------------------ the inverse of a root
-
-
-@rule(stage="marker", contract="reassociated", holds=dict(x="positive b s"))
-def rsqrt_reciprocal(x: Tensor) -> Sides:
-    """1 / sqrt(x), by Reciprocal = rsqrt(x)"""
-    return Sides(reciprocal(sqrt(x)), rsqrt(x))
-
-
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="positive b s", c="=1"), dict(x="positive b s", c="=1:1")],
-    refuse=[dict(x="positive b s", c="=2")],
-)  # fmt: skip
-def rsqrt_div(x: Tensor, c: Tensor, k: int) -> Sides:
-    """1 / sqrt(x), by Div = rsqrt(x)"""
-    return Sides(c / sqrt(x), rsqrt(x), when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
-
-
-@rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b s h", e="=1e-6", c="=-0.5"), dict(x="b s h", e="=1e-6:1", c="=-0.5:1")],
-    refuse=[dict(x="b s h", e="=1e-6", c="=0.5"), dict(x="b s h", e="=1e-6", c="=-0.5:1 1 1 1"),
-            dict(x="b s h", e="=0", c="=-0.5"), dict(x="b s h", e="b s 1", c="=-0.5")],
-)  # fmt: skip
-def rsqrt_pow(x: Tensor, e: Tensor, c: Tensor, eps: Float, k: int) -> Sides:
-    """(mean(x*x) + eps) ** -0.5 = rsqrt(mean(x*x) + eps)   for eps above zero: of -inf and -0.0 they differ"""
-    square = mean(x * x) + e
-    when = [eq(scalar(c), real(-0.5)), *thin(c, x, k), eq(scalar(e), eps), lt(real(0.0), eps)]
-    return Sides(call("Pow", square, c), rsqrt(square), when=when)
 
 
 # ------------------------------------------------------------------------------------------------------------ the mean
@@ -106,27 +67,29 @@ def mean_squeezed(x: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=[dict(x="b s h", c="=2", h=2), dict(x="b 3", c="=3:1", h=3)],
-    expand=dict(k=(0, 1)),
-    refuse=[dict(x="b s h", c="=3", h=2), dict(x="b s h", c="=2:1 1 1 1", h=2)],
+    stage="marker", contract="reassociated", expand=dict(kind=ROUNDED),
+    holds=[dict(x="b s h", v=0.5, h=2), dict(x="b 3", v=0.33333334, h=3), dict(x="b 3:float16", v=0.3333, h=3)],
+    refuse=[dict(x="b s h", v=0.5, h=3), dict(x="b s h", v=0.5001, h=2), dict(x="b s h:float16", v=0.501, h=2),
+            dict(x="b s h:float64", v=0.5, h=2)],
 )  # fmt: skip
-def mean_sum(x: Tensor, c: Tensor, h: Int, k: int) -> Sides:
-    """sum(x) / n = mean(x)   for a last axis of n"""
-    total = tensor("ReduceSum", x, _LAST, 1)
-    return Sides(total / c, mean(x), when=[eq(dim(x, -1), num(h)), eq(scalar(c), float_of(h)), *thin(c, x, k)])
-
-
-# ----------------------------------------------------------------------------------------------------------- rnorm, RMS
+def mean_sum(x: Tensor, h: Int, v: Float, kind: int) -> Sides:
+    """sum(x) * (1/n) = mean(x)   for a last axis of n"""
+    when = [eq(dim(x, -1), num(h)), *about(v * float_of(h), x, 1.0, kind)]
+    return Sides(scaled(tensor("ReduceSum", x, _LAST, 1), v), mean(x), when=when)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")],
-    refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")],
+    stage="marker", contract="reassociated", holds=[dict(x="b s 4", c="=0.25:4 1")],
+    refuse=[dict(x="b s 4", c="4 1"), dict(x="b s 4", c="=0.25:4 2"), dict(x="b 2 s 4", c="=0.25:2 4 1"),
+            dict(x="b s 4:float64", c="=0.25:4 1:float64")],
 )  # fmt: skip
-def square_pow(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x ** 2 = x * x"""
-    return Sides(call("Pow", x, c), x * x, when=[eq(scalar(c), real(2.0)), *thin(c, x, k)])
+def sum_matmul(x: Tensor, c: Tensor, v: Float) -> Sides:
+    """x @ c = sum(x) * v   for a column c of copies of v, which are added in another order"""
+    when = [ne(dtype(x), FLOAT64), eq(filled(c), v), eq(rank(c), 2), eq(dim(c, -1), num(1))]
+    return Sides(x @ c, scaled(tensor("ReduceSum", x, _LAST, 1), v), when=when)
+
+
+# ----------------------------------------------------------------------------------------------------------- rnorm, RMS
 
 
 @rule(
@@ -184,20 +147,38 @@ def rms_norm(x: Tensor, w: Tensor, eps: Float) -> Sides:
 def rms_norm_plain(x: Tensor, h: Int, to: Int, eps: Float) -> Sides:
     """rnorm(x, eps) = RMSNormalization(x, ones, eps)"""
     when = [eq(dim(x, -1), num(h)), eq(dtype(x), to), supported("RMSNorm", x)]
-    return Sides(rnorm(x, eps), call("RMSNorm", x, filled(1.0, to, h), eps), when=when)
+    return Sides(rnorm(x, eps), call("RMSNorm", x, vector(1.0, to, h), eps), when=when)
 
 
 # --------------------------------------------------------------------------------------------------- LayerNormalization
 
 
-@rule(
-    stage="fuse", contract="reassociated", expand=dict(to=(FLOAT16, FLOAT32, FLOAT64, BFLOAT16)),
-    holds=[dict(x="b s h"), dict(x="b s h:float16")],
-    refuse=[dict(x="b s h:int64")],
-)  # fmt: skip
-def center_sub(x: Tensor, to: int) -> Sides:
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
+def center_sub(x: Tensor) -> Sides:
     """x - mean(x) = center(x)   for floating x: the mean of integers is rounded"""
-    return Sides(x - mean(x), center(x), when=[eq(dtype(x), to)])
+    return Sides(x - mean(x), center(x), when=[floating(x)])
+
+
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
+def center_turned(x: Tensor) -> Sides:
+    """mean(x) - x = -center(x)"""
+    return Sides(mean(x) - x, -center(x), when=[floating(x)])
+
+
+@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
+def variance_moments(x: Tensor) -> Sides:
+    """mean(x*x) - mean(x)**2 = mean(center(x)**2)   which rounds less, as nothing cancels"""
+    m = mean(x)
+    return Sides(mean(x * x) - m * m, mean(center(x) * center(x)), when=[floating(x)])
+
+
+@rule(
+    stage="fuse", contract="finite", holds=[dict(x="b s h", r="b s 1", b="h"), dict(x="b s h", r="h", b="b s h")],
+    refuse=[dict(x="b s h:int64", r="b s 1:int64", b="h:int64")],
+)  # fmt: skip
+def center_affine(x: Tensor, r: Tensor, b: Tensor) -> Sides:
+    """x*r + (b - mean(x)*r) = center(x)*r + b"""
+    return Sides(x * r + (b - mean(x) * r), center(x) * r + b, when=[floating(x)])
 
 
 @rule(
@@ -218,4 +199,4 @@ def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
 def layer_norm_plain(x: Tensor, w: Tensor, h: Int, to: Int, eps: Float) -> Sides:
     """RMSNormalization(center(x), w, eps) = LayerNormalization(x, w, zeros, eps)"""
     when = [eq(dim(x, -1), num(h)), eq(dtype(x), to), supported("LayerNorm", x)]
-    return Sides(call("RMSNorm", center(x), w, eps), call("LayerNorm", x, w, filled(0.0, to, h), eps), when=when)
+    return Sides(call("RMSNorm", center(x), w, eps), call("LayerNorm", x, w, vector(0.0, to, h), eps), when=when)

@@ -5,7 +5,8 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, call, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.engine.assumption import ZERO_SIGNS
+from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, dtype, eq, ne, real, rule, scalar, tensor, thin
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
@@ -18,8 +19,7 @@ def _number(c: Tensor, x: Tensor, k: int, v: Float, to: Int) -> list[Guard]:
 
 
 def _minus(v: Float, to: Int) -> Tensor:
-    number: Tensor = call("FConst", v * -1.0, to)
-    return number
+    return tensor("FConst", v * -1.0, to)
 
 
 @rule(holds=dict(x="b s"))
@@ -99,16 +99,38 @@ def sub_neg(x: Tensor, y: Tensor) -> Sides:
     return Sides(x - -y, x + y)
 
 
-# 1 / 0 would show the sign of a 0, hence `finite`.
-@rule(contract="finite", holds=dict(x="b s", y="b s"))
+# 1 / 0 would show the sign of a 0, which these do not keep.
+
+
+@rule(
+    contract="finite", assumes=[ZERO_SIGNS], expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
+    refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=0:1 1 1")],
+)  # fmt: skip
+def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
+    """0 - x = -x"""
+    return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
+
+
+@rule(
+    contract="finite", assumes=[ZERO_SIGNS], expand=dict(below=(0, 1), k=(0, 1)),
+    holds=[dict(x="b s", c="=0"), dict(x="b s", c="=0:1")],
+    refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=0:1 1 1")],
+)  # fmt: skip
+def add_zero(x: Tensor, c: Tensor, below: int, k: int) -> Sides:
+    """x + 0 = x - 0 = x"""
+    return Sides(x - c if below else x + c, x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
+
+
+@rule(contract="finite", assumes=[ZERO_SIGNS], holds=dict(x="b s", y="b s"))
 def neg_sub(x: Tensor, y: Tensor) -> Sides:
-    """-(x - y) = y - x   but for the sign of a 0"""
+    """-(x - y) = y - x"""
     return Sides(-(x - y), y - x)
 
 
-@rule(contract="finite", holds=dict(x="b s", y="b s", z="b s"))
+@rule(contract="finite", assumes=[ZERO_SIGNS], holds=dict(x="b s", y="b s", z="b s"))
 def sub_sub(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """x - (y - z) = x + (z - y)   but for the sign of a 0"""
+    """x - (y - z) = x + (z - y)"""
     return Sides(x - (y - z), x + (z - y))
 
 

@@ -6,7 +6,8 @@ binds:
     "b n s 2h"       shape; a letter is one number in the whole sample, "2h" is twice it, "b*n" a product,
                      "t+1" one more
     "" / "b s:int64" rank 0; element type after a colon (default float32)
-    "positive b s"   values above zero
+    "positive b s"   values above zero, known to be so
+    "squares b s"    values of zero and above, known to be so
     "=1e-6"          a constant of rank 0 with this value; "=2:1" of shape [1], "=1:1 1 1", "=2:float16"
     "ints b s 2h"    the constant int64 vector of these numbers
     "ids 5 b s"      int64 indices in [0, 5), of shape [b, s]
@@ -59,7 +60,7 @@ REPEATED: Mapping[str, tuple[int, int]] = MappingProxyType({
 TURNS: Mapping[str, tuple[int, int]] = MappingProxyType({
     "turn0": (0, 1), "turn1": (1, 1), "back0": (0, -1), "back1": (1, -1),
 })  # fmt: skip
-_KINDS = ("positive", "ints", "ids=", "ids", *REPEATED, *TURNS, "causal", "hiding", "lowest")
+_KINDS = ("positive", "squares", "ints", "ids=", "ids", *REPEATED, *TURNS, "causal", "hiding", "lowest")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 #: A float64 whose square is infinite.
 _HUGE = 1e200
@@ -232,7 +233,7 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         values = rng.integers(max(-9, info.min), 10, shape).astype(dtype)
         return _put(values, (info.min, info.max), rng) if special == "all" else values
     x = np.asarray(rng.standard_normal(shape) * scale)
-    if spec.kind == "positive":
+    if spec.kind in ("positive", "squares"):
         x = np.asarray(np.abs(x) + np.finfo(np.float16).tiny)
     if spec.kind in REPEATED and shape and shape[-1] % 2 == 0:
         (pairs, sign), half = REPEATED[spec.kind], x[..., : shape[-1] // 2]
@@ -245,14 +246,21 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         x[second, first], x[first, second] = -sign, sign
     elif spec.kind in ("hiding", "lowest"):
         x[..., :1, :] = -np.inf if spec.kind == "hiding" else np.finfo(dtype).min
-    elif special and spec.kind in ("normal", "positive"):
+    elif special and spec.kind in ("normal", "positive", "squares"):
         x, tiny = x.astype(dtype), float(np.finfo(dtype).smallest_subnormal)
         if special == "all":
-            return _put(x, (*_SPECIAL, tiny, float(np.finfo(dtype).max)), rng)
+            return _put(x, _fitting((*_SPECIAL, tiny, float(np.finfo(dtype).max)), spec.kind), rng)
         chosen = (*_SPECIAL, tiny) if special == "few" else (_HUGE, -_HUGE)
-        fit = [v for v in rng.permutation(chosen) if spec.kind == "normal" or not v < 0]
+        fit = _fitting(tuple(rng.permutation(chosen)), spec.kind)
         return _put(x, fit, rng, int(rng.integers(1, 3 + x.size // 8)) if rng.random() < 0.7 else 0)
     return x.astype(dtype)
+
+
+def _fitting(values: Sequence[float], kind: str) -> list[float]:
+    """Those that an array of that kind may hold."""
+    if kind == "normal":
+        return list(values)
+    return [v for v in values if np.isnan(v) or v > 0 or (kind == "squares" and v == 0 and not np.signbit(v))]
 
 
 def _put(x: np.ndarray, values: Sequence[float], rng: np.random.Generator, count: int = -1) -> np.ndarray:

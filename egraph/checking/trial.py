@@ -15,7 +15,7 @@ from ..engine.saturate import Engine, Saturation
 from ..errors import RuleError
 from ..terms import FLOAT, INT, INTS, LIST, TENSOR, IllFormed
 from ..terms.dtypes import NAMES, code
-from ..terms.expression import Expr, number
+from ..terms.expression import Expr, fill, number
 from ..terms.meaning import evaluate
 from .sample import REPEATED, TURNS, Drawn
 
@@ -165,12 +165,16 @@ class _Seed:
         for i, (a, b) in enumerate(zip(value.shape, second.shape, strict=True)):
             if a != b:
                 lines.append(("source", f"(source {self.size(a, b)} {v} {i - value.ndim})"))
+        if spec.kind in ("positive", "squares"):
+            lines.append(("bound", f"({'above-zero' if spec.kind == 'positive' else 'zero-or-more'} {v})"))
         if not spec.constant:
             return lines
         lines.append(("const", f"(const {v})"))
         flat, twin = value.reshape(-1), second.reshape(-1)
         if (known := number(value)) is not None:
             lines.append(("fval", f"(set (fval {v}) {known!r})"))
+        if (same := fill(value)) is not None:
+            lines.append(("filled", f"(set (filled {v}) {same!r})"))
         if value.dtype.kind == "i" and value.ndim <= 1:
             lines.append(("len", f"(set (len {v}) {value.size})"))
             lines += [

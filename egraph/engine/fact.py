@@ -69,6 +69,14 @@ def lowest(x: Any) -> bool:
     return bool(x.size == 1 and x.dtype.kind == "f" and x.reshape(-1)[0] <= masking(x.dtype.itemsize))
 
 
+def _zero_or_more(x: Any) -> bool:
+    return not np.signbit(x[~np.isnan(x)]).any()
+
+
+def _above_zero(x: Any) -> bool:
+    return bool((x[~np.isnan(x)] > 0).all())
+
+
 def _visible(x: Any) -> bool:
     x = np.asarray(x)
     if x.dtype == bool:
@@ -95,6 +103,9 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "all-false": Declared("T", says="{0} is false throughout", holds=lambda x: not np.any(x)),
     "lowest": Declared("T", says="{0} masks", holds=lowest), "row-true": Declared("T"), "no-negative": Declared("T"),
     "has-zero": Declared("T"),
+    "zero-or-more": Declared("T", says="no element of {0} is below 0", holds=_zero_or_more),
+    "above-zero": Declared("T", says="all elements of {0} are above 0", holds=_above_zero),
+    "floating": Declared("i64"), "filled": Declared("T", "f64"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
     "doubled": Declared("T i64 i64", says="{0} repeats itself", holds=doubled, anchors=True),
@@ -109,8 +120,12 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "supported": Declared("String i64"),
 })  # fmt: skip
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
-TRUTHS = ("visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero")
+TRUTHS = (
+    "visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero", "zero-or-more", "above-zero",
+)  # fmt: skip
 #: What only the reader states, of constants.
-TOLD = ("fval", "const", "doubled", "turns", "irange", "lowest", "never", "visible", "all-true", "all-false")
+TOLD = (
+    "fval", "filled", "const", "doubled", "turns", "irange", "lowest", "never", "visible", "all-true", "all-false",
+)  # fmt: skip
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ..errors import RuleError
 from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, FLOAT32, INT64, masking
-from . import masks
+from . import bounds, masks
 from .fact import FACTS
 from .masks import Law
 from .sexpr import parse, symbols
@@ -43,6 +43,7 @@ HEADER = f"""
 (relation along (TL i64 i64))
 (function extent (TL i64) i64 :no-merge)
 {masks.RELATIONS}
+{bounds.HEADER}
 (relation source (Dim T i64))
 (relation idx (i64))
 (relation why (T i64))
@@ -82,6 +83,7 @@ def prelude(extra: Iterable[Op] = (), reached: Collection[str] | None = None) ->
 def _general() -> list[Law]:
     return [
         *masks.laws(),
+        *bounds.laws(),
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
         # a symbol that turns out to be a number is one no more: guards ask for symbols that may be any
         ("symbol-number", "(= d (DNum a)) (= d (DSym s))", "(subsume (DSym s))"),
@@ -208,6 +210,9 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
             "(= n (len $1)) (= (DNum 0) (elem $1 j)) (= r (rank $0)) (= d (dim $0 (- j r)))",
             "(union (dim o (- j n)) d)",
         ),
+        # a size that is a symbol: another number of a target may be -1 where the model runs
+        ("(= $1 (Shape y i k)) (= n (len $1)) (= d (elem $1 j)) (= d (DSym s))", "(union (dim o (- j n)) d)"),
+        ("(= n (len $1)) (= d (elem $1 j)) (source d y i)", "(union (dim o (- j n)) d)"),
         (
             "(= 3 (len $1)) (= 4 (rank $0)) (= (DNum 0) (elem $1 0)) (= (DNum 0) (elem $1 1)) (= (DNum -1) (elem $1 2))"
             " (= (DNum h) (dim $0 -1)) (= (DNum k) (dim $0 -2))",

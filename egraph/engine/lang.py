@@ -125,6 +125,11 @@ def thin(c: Expr, x: Expr, k: int) -> list[Guard]:
     return [le(rank(c), rank(x))] if k else [eq(rank(c), 0)]
 
 
+def filled(c: Expr) -> Fact:
+    """The number that every element of a floating constant of several elements is; absent for NaN and Inf."""
+    return Fact("filled", (c,))
+
+
 def real(value: float) -> Float:
     """A number, for guards on the value of constants."""
     return Float("lit", (value,))
@@ -169,6 +174,22 @@ def arange(c: Expr, start: Int, end: Int, step: Int) -> Guard:
 def lowest(c: Expr) -> Guard:
     """c is a constant so low that adding it to a score leaves nothing of it: -inf, or at most -1e30 (f16: -6e4)."""
     return relation("lowest", c)
+
+
+def floating(x: Expr) -> Guard:
+    """The elements of x are floats."""
+    return Guard((Fact("floating", (dtype(x),)),), lambda env: np.asarray(x.value(env)).dtype.kind == "f",
+                 f"{called(x)} is floating")  # fmt: skip
+
+
+def zero_or_more(x: Expr) -> Guard:
+    """No element of the floating x is below 0, or is -0.0, by proof: it is a square, a mean of such, or the like."""
+    return relation("zero-or-more", x)
+
+
+def above_zero(x: Expr) -> Guard:
+    """Every element of the floating x is above 0, or NaN, by proof."""
+    return relation("above-zero", x)
 
 
 def never(c: Expr) -> Guard:
@@ -225,11 +246,9 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
-    "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype",
-    "elem", "eq", "float_of", "ints", "is_const", "le", "length", "lift", "load_egglog", "lowest", "lt", "mask_exact",
-    "ne", "near", "never", "num", "operator",
-    "rank", "real", "reshape", "rule", "same_batch", "scalar", "select", "shape",
-    "size", "size_known", "slice_", "squeeze", "supported", "symbolic", "tensor", "thin", "transpose", "turns",
-    "unsqueeze",
-    "variable", "visible", "within",
+    "above_zero", "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
+    "dtype", "elem", "eq", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift", "load_egglog",
+    "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
+    "same_batch", "scalar", "select", "shape", "size", "size_known", "slice_", "squeeze", "supported", "symbolic",
+    "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
 ]  # fmt: skip

@@ -51,11 +51,11 @@ def _numbers() -> list[Law]:
         ("nonneg-shape", "(= o (Shape x a b))", "(no-negative o)"),
         ("nonneg-size", "(= o (DimT d))", "(no-negative o)"),
         ("nonneg-sum", "(= o (Add x y)) (no-negative x) (no-negative y)", "(no-negative o)"),
-        *((f"nonneg-{op}", f"(no-negative x) (= o {term})", "(no-negative o)") for op, term in _moving()),
+        *((f"nonneg-{op}", f"(no-negative x) (= o {term})", "(no-negative o)") for op, term in moving()),
     ]
 
 
-def _moving() -> list[tuple[str, str]]:
+def moving() -> list[tuple[str, str]]:
     """Terms of which holds what holds of all elements of x."""
     carrying = [op for op in OPS.values() if op.layout or op.carries]
     return [(op.name, f"({' '.join([op.name, *(name for name, _ in op.operands)])})") for op in carrying]
@@ -68,8 +68,8 @@ def _truth() -> list[Law]:
         ("always-number", "(= o (Int0 k)) (!= k 0)", "(all-true o)"),
         ("never-not", "(all-true x) (= o (Not x))", "(all-false o)"),
         ("always-not", "(all-false x) (= o (Not x))", "(all-true o)"),
-        *((f"never-{op}", f"(all-false x) (= o {term})", "(all-false o)") for op, term in _moving()),
-        *((f"always-{op}", f"(all-true x) (= o {term})", "(all-true o)") for op, term in _moving()),
+        *((f"never-{op}", f"(all-false x) (= o {term})", "(all-false o)") for op, term in moving()),
+        *((f"always-{op}", f"(all-true x) (= o {term})", "(all-true o)") for op, term in moving()),
         ("always-cast", f"(all-true x) (= o (Cast x {BOOL}))", "(all-true o)"),
         ("always-and", "(= o (And x y)) (all-true x) (all-true y)", "(all-true o)"),
         ("always-or", "(all-true x) (sym-Or o x y)", "(all-true o)"),

@@ -137,7 +137,7 @@ _RATES = {
     "CumSum": Rate(1000),
 }  # fmt: skip
 _SIMPLE = frozenset(
-    "Add Sub Mul Neg Abs Sum Max Min Relu Clip And Or Not Equal Less LessOrEqual Greater GreaterOrEqual "
+    "Add Sub Mul Neg Abs Sum Max Min Relu Clip ClipBelow And Or Not Equal Less LessOrEqual Greater GreaterOrEqual "
     "ConstantOfShape Trilu Tile Range".split()
 )
 _ATTENTION: Mapping[tuple[str, bool, bool], Ratios] = {  # (op, float16, fewer key than query heads)

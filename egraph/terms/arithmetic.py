@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import NAMES
-from .op import Op, declare, form
+from .op import IllFormed, NodeView, Op, declare, form
 
 
 def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,12 +81,29 @@ def _reduction(name: str, axes_are_input_since: int) -> tuple[Any, ...]:
     return before, form(name, "x axes", "keepdims=keep", since=axes_are_input_since)
 
 
+def _clip_below(x: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """The upper bound of a Clip without one is the largest number of the type."""
+    largest = np.finfo(x.dtype).max if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    return np.asarray(np.minimum(np.maximum(x, low), largest))
+
+
+def _scalar_bound(x: np.ndarray, low: np.ndarray) -> None:
+    if low.ndim:
+        raise IllFormed("a bound of Clip is a scalar")
+
+
+def _read_clip(node: NodeView) -> tuple[Any, ...] | None:
+    """One that has a lower bound alone."""
+    bounded = node.count() > 1 and node.present(1) and not node.present(2)
+    return ("ClipBelow", node.x(), node.x(1)) if bounded and node.dims(1) == () else None
+
+
 def _unary(name: str, f: Callable[..., Any], *, floating: bool = True, **more: Any) -> Op:
     return declare(name, "x", quiet(f), "same", floating=floating, **more)
 
 
-def _binary(name: str, f: Callable[..., Any], *, exact: bool = True, **more: Any) -> Op:
-    return declare(name, "x y", quiet(f), "broadcast", same="x y", exact=exact, **more)
+def _binary(name: str, f: Callable[..., Any], *, exact: bool = True, same: str = "x y", **more: Any) -> Op:
+    return declare(name, "x y", quiet(f), "broadcast", same=same, exact=exact, **more)
 
 
 def _comparison(name: str, f: Callable[..., Any], *, commutative: bool = False) -> Op:
@@ -112,8 +129,13 @@ TERMS: tuple[Op, ...] = (
     _binary("Mul", np.multiply, commutative=True, weights="x y", folds=True, scales=True, infix=("*", 2)),
     _binary("Sub", np.subtract, folds=True, infix=(" - ", 1)),
     _binary("Div", _divide, folds=True, positive=True, scales=True, infix=("/", 2)),
-    _binary("Pow", _pow, exact=False, folds=True, positive=True, infix=("**", 3)),
+    _binary("Pow", _pow, exact=False, same="", folds=True, positive=True, infix=("**", 3)),
     _binary("Max", np.maximum, commutative=True),
+    _unary("Relu", lambda x: np.maximum(x, 0).astype(x.dtype), floating=False),
+    declare(
+        "ClipBelow", "x low", _clip_below, "same", same="x low", requires=_scalar_bound,
+        forms=(form("Clip", "x low", since=11),), reads={"Clip": _read_clip},
+    ),
     _binary("And", np.logical_and, commutative=True, boolean=True),
     _binary("Or", np.logical_or, commutative=True, boolean=True),
     _comparison("Equal", np.equal, commutative=True),
@@ -125,6 +147,10 @@ TERMS: tuple[Op, ...] = (
     declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
     declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True, masked=True),
     declare("LogSoftmax", "x axis:i64", quiet(_log_softmax), "same", floating=True, implied=True, masked=True),
+    declare(
+        "Scaled", "x by:f64", quiet(lambda x, by: np.asarray(x * np.float64(by)).astype(x.dtype)), "same",
+        role="marker", floating=True, common=True,
+    ),
     declare(
         "ReduceMean", "x axes:IV keep:i64", _mean, "reduce", forms=_reduction("ReduceMean", 18), short="mean",
     ),

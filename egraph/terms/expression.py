@@ -35,6 +35,12 @@ def number(x: Any) -> float | None:
     return float(x.reshape(-1)[0]) if x.size == 1 and x.dtype.kind == "f" and np.isfinite(x).all() else None
 
 
+def fill(x: Any) -> float | None:
+    """The number of which a floating array of several elements holds nothing but copies, if it is finite."""
+    x = np.asarray(x)
+    return number(x.reshape(-1)[:1]) if x.size > 1 and x.dtype.kind == "f" and (x == x.reshape(-1)[0]).all() else None
+
+
 #: What is no term: arithmetic on attributes, and the facts of tensors that are numbers; None where there is none.
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
@@ -42,7 +48,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "%": lambda a, b: a % b, "min": min, "max": max, "abs": abs, "to-f64": float,
     "vec-of": lambda *a: tuple(a), "vec-get": lambda v, i: v[i], "vec-length": len, "DNum": lambda n: n,
     "rank": lambda x: None if x is None else np.ndim(x), "dtype": lambda x: code(np.asarray(x)), "len": np.size,
-    "fval": number, "dim": _dim, "elem": _elem,
+    "fval": number, "filled": fill, "dim": _dim, "elem": _elem,
 }  # fmt: skip
 
 

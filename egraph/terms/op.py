@@ -144,11 +144,11 @@ class Op:
     carries: bool = False  # or not once, but what facts tell of all of them is told of the result as well
     exact: bool = False  # integers and IEEE 754 fix its result to the bit
     folds: bool = False  # of constants of one element, it is computed as the model is read
+    odd: bool = False  # of the negated operand, it is its negative
     positive: bool = False  # of integers, only where the second one is above 0
     weights: tuple[str, ...] = ()  # operands that a model trains
     #: Operands it norms itself, each with the weight of its norm and the attribute that has its number of heads.
     norms: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}), compare=False)
-    odd: bool = False  # f(-x) = -f(x)
     scales: bool = False  # one operand scales the other: a number, or a vector of one, leaves it its sizes
     masked: bool = False  # a number added to its operand may be a mask: low enough, nothing of the element is left
     single: bool = False  # it computes in float32 at most, so no double may be

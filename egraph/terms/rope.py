@@ -58,6 +58,10 @@ def rope_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
     return turned(x, np.expand_dims(cos, axis), np.expand_dims(sin, axis), pairs, width)
 
 
+def _rope_each(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> np.ndarray:
+    return rope_rows(x, cos, sin, pairs, 0, width)
+
+
 def ms_rope(
     x: np.ndarray, ids: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int
 ) -> np.ndarray:
@@ -100,14 +104,18 @@ def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
         raise Assumed("cos and sin have rows for each batch row of x, or for all")
 
 
+def _whole_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> None:
+    rows = (x.shape[0], x.shape[-2], (width or x.shape[-1]) // 2)
+    if x.ndim != 4 or any(t.shape != rows for t in (cos, sin)):
+        raise IllFormed("cos and sin are [B, S, h] for x of [B, N, S, H], of which 2h channels turn")
+
+
 def _read_rotary(node: NodeView) -> tuple[Any, ...] | None:
     """ONNX RotaryEmbedding-23 on [B,N,S,H] with rows of cos and sin."""
     shapes = [node.dims(i) for i in range(3)]
     if node.present(3) or [len(d) if d is not None else 0 for d in shapes] != [4, 3, 3]:
         return None
-    return (
-        "RopeT", node.x(0), node.x(1), node.x(2), node.int("interleaved", 0), 0, node.int("rotary_embedding_dim", 0),
-    )  # fmt: skip
+    return ("RopeEach", *map(node.x, range(3)), node.int("interleaved", 0), node.int("rotary_embedding_dim", 0))
 
 
 _OPTIONS = "interleaved=pairs?0 rotary_embedding_dim=width?0 num_heads=heads?0"
@@ -132,6 +140,11 @@ TERMS: tuple[Op, ...] = (
         "RopeT", "x cos sin pairs:i64 layout:i64 width:i64", rope_rows, "same", role="marker", same="x cos sin",
         requires=_rows_fit,
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
+    ),
+    declare(
+        "RopeEach", "x cos sin pairs:i64 width:i64", _rope_each, "same",
+        role="marker", same="x cos sin", requires=_whole_rows,
+        doc="rope of [B,N,S,H] with caches [B,S,h], as ONNX RotaryEmbedding has it",
     ),
     declare("MsRope", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),
     declare("MsRope3", _MS_OPERANDS, ms_rope, "same", role="fused", forms=_MS_FORMS),

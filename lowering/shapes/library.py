@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]  # it ships none
 
-from ..model.domains import RUNTIME
-from .contrib import LIKE
+from ..model.domains import DEFAULT, RUNTIME
+from .contrib import EARLY, LIKE
 from .dims import Dim, Dims
 from .values import Known, Operation, Outputs
 
@@ -31,6 +31,8 @@ def library(node: Operation, opsets: Mapping[str, int]) -> Outputs:
     if domain == RUNTIME and kind in LIKE:
         domain, kind = LIKE[kind]
         version = opsets.get(domain, version)
+    elif domain == DEFAULT:
+        version = max(version, EARLY.get(kind, version))
     function = registry.get(domain, kind, version=version)
     if function is None:
         return None

@@ -158,6 +158,16 @@ def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> S
     )  # fmt: skip
 
 
+@rule(stage="fuse", holds=[dict(x="b n s 2h", cos="b s h", sin="b s h", pairs=0, width=0),
+                           dict(x="b n s 8", cos="b s 3", sin="b s 3", pairs=1, width=6)])  # fmt: skip
+def rope_each(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int) -> Sides:
+    """rope_bnsh with a row for each position of each batch row = rope_bnsh"""
+    return Sides(
+        tensor("RopeEach", x, cos, sin, pairs, width), rows(x, cos, sin, pairs, 0, width), replaces=True,
+        states=[(dim(t, a), dim(x, b)) for t in (cos, sin) for a, b in ((-3, -4), (-2, -2))],
+    )  # fmt: skip
+
+
 _ROWS_BSNH = [
     dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6),
     dict(x="b s n 8", cos="1 s 4", sin="b s 4", pairs=0, width=8),

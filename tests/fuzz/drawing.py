@@ -203,7 +203,7 @@ class Draw:
         if is_float(dtype):
             array = np.asarray(self.rng.uniform(low, high, shape)).astype(kind)
             if self.chance(0.05) and array.size:
-                special = [np.nan, np.inf, -np.inf, -0.0, 1e-45, 1e-40, 0.0]
+                special = [np.nan, np.inf, -np.inf, -0.0, 1e-38, 1e-40, 0.0]
                 array.reshape(-1)[int(self.rng.integers(array.size))] = np.asarray(self.one(*special)).astype(kind)
             return array
         info = np.iinfo(kind)

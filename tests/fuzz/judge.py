@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx_ir as ir
 import onnxruntime as ort
 from kernels import numpy_type
@@ -20,7 +21,7 @@ from models import Drawn, Feeds, graphs
 from noise import noisy
 
 from onnx_egraph import EGraphError, saturate_and_extract
-from onnx_egraph.egraph.engine.assumption import FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from onnx_egraph.egraph.engine.assumption import FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, ZERO_SIGNS
 from onnx_egraph.lowering.files.load import load
 from onnx_egraph.lowering.shapes.inference import infer
 from onnx_egraph.rules import ALL
@@ -186,8 +187,8 @@ def _fault(
 
 
 def _excused(drawn: Drawn, arguments: dict[str, Any], found: Fault, result: Any, seen: Judged) -> Fault | None:
-    """None if rows of a mask that hides all, or numbers that are none, are to blame: then `strict` keeps them."""
-    assumed = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES} & set(result.report.assumptions)
+    """None if hidden rows, numbers that are none, or signs of zeros are to blame: then `strict` keeps them."""
+    assumed = {FINITE, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, ZERO_SIGNS} & set(result.report.assumptions)
     if not assumed or arguments.get("strict"):
         return found
     strict = _judge(drawn, {**arguments, "strict": True}, path=False, facts=False)
@@ -230,6 +231,7 @@ def casts_undefined(model: onnx.ModelProto, feeds: Feeds, output: str) -> bool:
     """Whether an output hangs on a Cast of a float to an integer type that cannot hold it: what onnxruntime makes of
     that depends on where in the tensor it stands.
     """
+    model = onnx.inliner.inline_local_functions(model)
     producers = {name: node for node in model.graph.node for name in node.output}
     casts: dict[str, int] = {}
     waiting, seen = [output], set()

@@ -39,7 +39,7 @@ def types_of(domain: str, op: str, opset: int, place: int = 0) -> tuple[int, ...
     for k in kernels().get((domain, op), ()):
         if k.version_range[0] <= schema.since_version <= k.version_range[1]:
             runs |= set(k.type_constraints.get(name, allowed))
-    if schema.has_function and not runs:
+    if (schema.has_function or schema.has_context_dependent_function) and not runs:
         runs = allowed
     pairs = (t.removeprefix("tensor(").removesuffix(")") for t in allowed & runs if t.startswith("tensor("))
     rename = {"float": "FLOAT", "double": "DOUBLE"}

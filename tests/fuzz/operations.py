@@ -132,6 +132,8 @@ def cast(d: Draw) -> Value:
     if is_float(x.dtype) and not is_float(to) and to != T.BOOL and d.chance(0.9):
         x = d.unary("Tanh", x) if d.chance(0.5) and x.dtype != T.BFLOAT16 else x
     y = d.make("Cast", x, dims=x.dims, dtype=to, to=to)
+    if d.opset >= 15 and is_float(x.dtype) and x.dtype != T.BFLOAT16 and y.dtype in (T.FLOAT, T.DOUBLE):
+        return d.make("CastLike", x, y, dims=x.dims, dtype=y.dtype)
     if d.chance(0.3):
         y = d.make("Cast", y, dims=x.dims, dtype=x.dtype, to=x.dtype)
     return y
@@ -147,6 +149,16 @@ def maximum(d: Draw) -> Value:
     if dims is None:
         raise Undrawable("does not broadcast")
     return d.make("Max", x, *ys, dims=dims)
+
+
+def clip(d: Draw) -> Value:
+    x = d.operand("Clip")
+    if d.opset < 11:
+        return d.unary("Clip", x, min=0.0)
+    if is_float(x.dtype) and d.chance(0.5):
+        x = d.binary("Mul", x, x)
+    low, high = (d.const(np.asarray(bound), x.dtype) for bound in (d.one(0, 0, 1), 3))
+    return d.make("Clip", x, *d.one([low], [low], [low, high], [None, high], []), dims=x.dims)
 
 
 def einsum(d: Draw) -> Value:
@@ -178,11 +190,20 @@ def dropout(d: Draw) -> Value:
     return d.node("Dropout", [x], [(x.dtype, x.dims), (T.BOOL, x.dims)])[0] if d.chance(0.2) else d.unary("Dropout", x)
 
 
-def softmax(d: Draw) -> Value:
-    x = d.operand("Softmax", fits=lambda v: v.rank >= 1)
-    axis = d.one(-1, x.rank - 1, int(d.rng.integers(x.rank)))
-    axis = max(axis, 0) if axis >= 0 or d.opset >= 11 else x.rank - 1
-    return d.unary("Softmax", x, axis=axis) if d.chance(0.9) else d.unary("Softmax", x)
+def softmax(op: str) -> Drawer:
+    def draw(d: Draw) -> Value:
+        x = d.operand(op, fits=lambda v: v.rank >= 1)
+        axis = d.one(-1, x.rank - 1, int(d.rng.integers(x.rank)))
+        axis = max(axis, 0) if axis >= 0 or d.opset >= 11 else x.rank - 1
+        return d.unary(op, x, axis=axis) if d.chance(0.9) else d.unary(op, x)
+
+    return draw
+
+
+def cast_like(d: Draw) -> Value:
+    like = d.pick(lambda v: v.dtype in (T.FLOAT, T.DOUBLE, T.INT64, T.INT32))
+    x = d.pick(lambda v: True)
+    return d.make("CastLike", x, like, dims=x.dims, dtype=like.dtype) if d.opset >= 15 else d.cast(x, like.dtype)
 
 
 def reduction(op: str) -> Drawer:
@@ -474,14 +495,15 @@ def shape_arithmetic(d: Draw) -> Value:
 
 def table() -> dict[tuple[str, str], Drawer]:
     """(domain, operator) -> what draws it, for every operator that the reading table knows."""
-    plain = "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Not IsNaN Identity".split()
+    plain = "Neg Sqrt Reciprocal Cos Sin Tanh Exp Log Abs Erf Sigmoid Relu Not IsNaN Identity".split()
     pairs = "Add Mul Sub Div Pow And Or Equal Less LessOrEqual Greater GreaterOrEqual".split()
     found: dict[tuple[str, str], Drawer] = {("", op): unary(op) for op in plain}
     found |= {("", op): binary(op) for op in pairs}
     found |= {("", op): reduction(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")}
     named = {
         "Where": where, "Range": range_, "MatMul": matmul, "Cast": cast, "Max": maximum, "Einsum": einsum,
-        "Attention": attention, "RotaryEmbedding": rotary, "Dropout": dropout, "Softmax": softmax,
+        "Attention": attention, "RotaryEmbedding": rotary, "Dropout": dropout, "Softmax": softmax("Softmax"),
+        "LogSoftmax": softmax("LogSoftmax"), "CastLike": cast_like, "Clip": clip,
         "Transpose": transpose, "Reshape": reshape, "Flatten": flatten, "Expand": expand, "Tile": tile,
         "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Slice": slice_, "Gather": gather, "Concat": concat,
         "Split": split, "Shape": shape, "LayerNormalization": normed("LayerNormalization", bias=True),

@@ -333,3 +333,12 @@ def test_an_attribute_that_is_left_out_equals_the_one_written_out(kind: str, att
     assert len(set(operators(result.model)) & {"QuickGelu", "LayerNormalization", "RMSNormalization"}) == 1
     assert len(operators(result.model)) == 2
     assert not unsettled(model)
+
+
+def test_tables_of_a_rotation_have_the_sizes_it_wants() -> None:
+    """Of an unknown number of rows, they were expanded to the batch once more in each run."""
+    text = """g (float[b, 2, s, 8] x, int64[?, ?] ids, float[3, 5, 4] cos) => (float[b, 2, s, 8] y) {
+        a = Cast<to = 1>(ids) u = Unsqueeze(a, last) m = Mul(frequencies, u) sin = Sin(m)
+        y = RotaryEmbedding(x, cos, sin) }"""
+    model = parsed(text, 23, last=[-1], frequencies=np.float32([1, 0.3, 0.1, 0.03]))
+    assert saturate_and_extract(model).report.unchanged

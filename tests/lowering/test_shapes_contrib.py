@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -77,3 +78,13 @@ def test_what_is_quantized_without_a_zero_point_is_bytes() -> None:
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = ir.from_proto(helper.make_model(graph, opset_imports=imports, ir_version=8))
     assert infer(model).of(model.graph.outputs[0]).dtype == ir.DataType.UINT8
+
+
+@pytest.mark.parametrize("opset", [9, 16])
+def test_a_norm_in_operator_sets_before_the_one_that_brought_it(opset: int) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[b, s, 8] x, float[8] w) => (float[b, s, 8] y) {{ y, mean, inverse = LayerNormalization(x, w, w) }}""")
+    onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    loaded = ir.from_proto(model)
+    shapes = infer(loaded)
+    assert [shapes.of(o).dims for o in loaded.graph[0].outputs] == [("b", "s", 8), *[("b", "s", 1)] * 2]

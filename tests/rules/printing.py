@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx_egraph.egraph.engine.lang import call, cast, concat, ints, reshape, slice_, tensor, transpose, unsqueeze
 from onnx_egraph.egraph.terms import CLASSES
 from onnx_egraph.egraph.terms.dtypes import NAMES, code
-from onnx_egraph.egraph.terms.expression import Expr, Tensor
+from onnx_egraph.egraph.terms.expression import Expr, Int, Tensor
 from onnx_egraph.egraph.terms.meaning import evaluate
 from onnx_egraph.lowering.emit import emit
 
@@ -216,6 +216,7 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
 
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Paired": _paired, "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
+    "RopeEach": lambda env, x, c, s, pairs, width: _rope_rows(env, x, c, s, pairs, Int("lit", (0,)), width),
     "ErfPlus": _erf_plus, "Cubic": _cubic, "TanhPlus": _tanh_plus,
     "Scores": _scores, "Biased": _biased, "SafeSoftmax": _safe_softmax,
     "RepeatKV": _repeat, "Sdpa": _sdpa,
@@ -225,5 +226,6 @@ DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Grouped": lambda env, x, n: reshape(x, ints(0, -1, n, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),
+    "Scaled": lambda env, x, by: x * _number(by.value(env), x, env),
     "DimT": lambda env, d: ints(int(d.value(env))),
 }  # fmt: skip

@@ -18,6 +18,7 @@ from onnx_egraph.rules import ALL
 
 #: Rules whose law also follows from others on every sample, and why they are kept.
 FOLLOWS: dict[str, str] = {
+    "mul-one": "scaled-mul and scaled-one prove it by laws that round, and it is exact",
     "onnx-attention-bool": "onnx-attention proves it, but assumes what strict mode does not",
     "onnx-attention-visible": "onnx-attention proves it, but assumes what strict mode does not",
     "wide-slice-first": "wide-written and slice-concat-first prove it",

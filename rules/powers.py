@@ -1,0 +1,125 @@
+"""Powers: products where the exponent is 2 or 3, roots where it is a half, one inverse of a root."""
+
+from __future__ import annotations
+
+from ..egraph.engine.lang import (
+    Int,
+    Sides,
+    Tensor,
+    above_zero,
+    call,
+    dtype,
+    elem,
+    eq,
+    float_of,
+    floating,
+    le,
+    length,
+    num,
+    rule,
+    tensor,
+    thin,
+    zero_or_more,
+)
+from .numbers import exactly
+
+#: Above any exponent of a formula, and a number in float16 as well.
+_LARGEST = 1024
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    return tensor("RSqrt", x)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    return tensor("Sqrt", x)
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    return tensor("Reciprocal", x)
+
+
+# -------------------------------------------------------------------------------------------------------------- powers
+
+
+@rule(
+    contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s", c="ints 3"), dict(x="b s:float16", c="ints 2")],
+    refuse=[dict(x="b 2", c="ints 2 2"), dict(x="", c="ints 3"), dict(x="b s:int64", c="ints 3"),
+            dict(x="b s", c="ints 2000"), dict(x="b s", c="ints -2000"), dict(x="b s", c="=3")],
+)  # fmt: skip
+def pow_integer(x: Tensor, c: Tensor, n: Int, to: Int, k: int) -> Sides:
+    """x ** n = x ** float(n)   for an integer n"""
+    bound = [le(n, _LARGEST), le(-_LARGEST, n)]
+    when = [eq(length(c), 1), eq(elem(c, 0), num(n)), *bound, *thin(c, x, k), floating(x), eq(dtype(x), to)]
+    return Sides(call("Pow", x, c), call("Pow", x, call("FConst", float_of(n), to)), when=when)
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b s h", c="=2"), dict(x="b s h", c="=2:1")],
+    refuse=[dict(x="b s h", c="=3"), dict(x="b s h", c="=2:1 1 1 1")],
+)  # fmt: skip
+def pow_two(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** 2 = x * x"""
+    return Sides(call("Pow", x, c), x * x, when=exactly(c, x, k, 2.0))
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="b h", c="=3"), dict(x="b h", c="=3:1")],
+    refuse=[dict(x="b h", c="=2"), dict(x="b h", c="=3:1 1 1")],
+)  # fmt: skip
+def pow_three(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** 3 = x * x * x"""
+    return Sides(call("Pow", x, c), x * x * x, when=exactly(c, x, k, 3.0))
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="squares b h", c="=0.5"), dict(x="squares b h", c="=0.5:1")],
+    refuse=[dict(x="squares b h", c="=0.25"), dict(x="squares b h", c="=0.5:1 1 1"), dict(x="b h", c="=0.5")],
+)  # fmt: skip
+def pow_half(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** 0.5 = sqrt(x)   for x of 0 and above: of -inf and -0.0 they differ"""
+    return Sides(call("Pow", x, c), sqrt(x), when=[*exactly(c, x, k, 0.5), zero_or_more(x)])
+
+
+@rule(
+    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    holds=[dict(x="positive b h", c="=-0.5"), dict(x="positive b h", c="=-0.5:1")],
+    refuse=[dict(x="positive b h", c="=0.5"), dict(x="positive b h", c="=-0.5:1 1 1"), dict(x="b h", c="=-0.5")],
+)  # fmt: skip
+def pow_minus_half(x: Tensor, c: Tensor, k: int) -> Sides:
+    """x ** -0.5 = rsqrt(x)   for x above 0: of -inf and -0.0 they differ"""
+    return Sides(call("Pow", x, c), rsqrt(x), when=[*exactly(c, x, k, -0.5), above_zero(x)])
+
+
+# ------------------------------------------------------------------------------------------------------------ inverses
+
+
+@rule(
+    stage="marker", expand=dict(k=(0, 1)), holds=[dict(x="b s", c="=1"), dict(x="b s", c="=1:1")],
+    refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")],
+)  # fmt: skip
+def reciprocal_div(x: Tensor, c: Tensor, k: int) -> Sides:
+    """1 / x = reciprocal(x)"""
+    return Sides(c / x, reciprocal(x), when=exactly(c, x, k, 1.0))
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="b s"))
+def rsqrt_reciprocal(x: Tensor) -> Sides:
+    """reciprocal(sqrt(x)) = rsqrt(x)"""
+    return Sides(reciprocal(sqrt(x)), rsqrt(x))
+
+
+@rule(stage="marker", contract="reassociated", holds=dict(x="positive b s"), refuse=[dict(x="b s")])
+def rsqrt_inside(x: Tensor) -> Sides:
+    """sqrt(reciprocal(x)) = rsqrt(x)   for x above 0: of -0.0 they differ"""
+    return Sides(sqrt(reciprocal(x)), rsqrt(x), when=[above_zero(x)])
+
+
+__all__ = [
+    "pow_half", "pow_integer", "pow_minus_half", "pow_three", "pow_two", "reciprocal",
+    "reciprocal_div", "rsqrt", "rsqrt_inside", "rsqrt_reciprocal", "sqrt",
+]  # fmt: skip
