@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,12 +27,9 @@ from .report import Report
 
 # Plain help and plain tracebacks: the same text on a terminal, in a log and in the README.
 app = typer.Typer(
-    name="onnx-egraph",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
+    name="onnx-egraph", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
     no_args_is_help=True,
-)
+)  # fmt: skip
 
 #: Seconds in which cleaning up is done.
 _MOMENT = 2.0
@@ -117,6 +114,16 @@ def program(
     """Equality saturation for ONNX models."""
 
 
+def _settings(
+    disable: list[str] | None, target: str, dim: list[str] | None, iterations: int | None, tuples: int | None,
+    seconds: float | None, strict: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What `optimize` and `explain` both hand on. Raises typer.BadParameter, EGraphError."""
+    stop = limits(iterations, tuples, seconds)
+    off = tuple(disable or ())
+    return {"disable": off, "target": target, "dims": parse_dims(dim), "limits": stop, "strict": strict}
+
+
 @app.command()
 def optimize(
     model: ModelArgument,
@@ -141,24 +148,15 @@ def optimize(
     """Optimize MODEL, compare the numbers of both models, write OUT, and say what was fused."""
     from . import saturate_and_extract
 
-    dims = parse_dims(dim)
     with known_errors(), progress_on_stderr(quiet) as progress:
+        settings = _settings(disable, target, dim, iterations, max_tuples, time_limit, strict)
         # better said before the work than after it
         for option, path, others in (("--output", output, [model]), ("--report", report, [model, output])):
             if path is not None:
                 destination(path)
                 refuse_overwrite(option, path, *others)
-        result = saturate_and_extract(
-            model,
-            disable=tuple(disable or ()),
-            target=target,
-            dims=dims,
-            limits=limits(iterations, max_tuples, time_limit),
-            strict=strict,
-            verify=verify,
-            custom_ops=tuple(custom_ops or ()),
-            progress=progress,
-        )
+        libraries = tuple(custom_ops or ())
+        result = saturate_and_extract(model, **settings, verify=verify, custom_ops=libraries, progress=progress)
         progress(f"writing {output}")
         result.save(output, report=report)
     if result.report.verified is False:
@@ -188,17 +186,9 @@ def explain(
     """Say what would be fused in MODEL and by which rules, and what would not and why. Writes nothing."""
     from . import saturate_and_extract
 
-    dims = parse_dims(dim)
     with known_errors(), progress_on_stderr(quiet) as progress:
-        result = saturate_and_extract(
-            model,
-            disable=tuple(disable or ()),
-            target=target,
-            dims=dims,
-            limits=limits(iterations, max_tuples, time_limit),
-            strict=strict,
-            progress=progress,
-        )
+        settings = _settings(disable, target, dim, iterations, max_tuples, time_limit, strict)
+        result = saturate_and_extract(model, **settings, progress=progress)
         found = None if node is None else result.find(node)
         if node is not None and not found and not result.knows(node):
             raise ModelError(f"neither the model nor the result has a node or value named {node!r}")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+
+import onnx_ir as ir
 
 from .egraph.terms import FUSED, OPS
 from .lowering.explain import Explainer
 from .lowering.model.operators import full_name
-from .lowering.writer import Written
 from .report import Fused, Report
 
 
-def enter(report: Report, explainer: Explainer, written: Written, declared: Collection[str]) -> None:
+def enter(
+    report: Report, explainer: Explainer, written: Mapping[int, list[ir.Node]], declared: Collection[str]
+) -> None:
     """Enter each new fused operator of a written graph, and what its rules assume; tell the explainer its nodes.
 
-    `declared` are the terms that a caller declared: a node of one counts as fused.
+    `written` are the nodes of each class; `declared` the terms that a caller declared: a node of one counts as fused.
     """
     rules, assumed = explainer.rules, set(report.assumptions)
     assumes = {r.name: r.assumes for r in rules}
@@ -28,7 +31,7 @@ def enter(report: Report, explainer: Explainer, written: Written, declared: Coll
         assumed.update(a for name in by for a in assumes[name])
         if r.op not in FUSED and r.op not in declared:
             continue
-        for n in written.nodes.get(c, ()):
+        for n in written.get(c, ()):
             explainer.values.setdefault(c, n.outputs[0].name or "")
             explainer.nodes[n.name or ""] = c
             graph = explainer.reading.graph.name or ""

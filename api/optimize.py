@@ -20,7 +20,7 @@ from .egraph.errors import CostError, EGraphError, ModelError, TargetError, Unso
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .fusions import enter
-from .lowering.declared import by_kind
+from .lowering.declared import by_kind, check
 from .lowering.explain import Explainer
 from .lowering.files import constants
 from .lowering.files.functions import called, drop_unused, same_in
@@ -155,6 +155,7 @@ class _Run:
         self.rules = [r for r in rules if not (strict and r.loose)]
         declared = {op for r in self.rules for op in r.terms}
         self.operators = {(domain, op) for domain, op, _ in target.ops}
+        check(declared, self.operators)
         self.operators |= {(form.domain, form.kind) for op in declared for form in op.forms}
         self.cost, self.target, self.dims, self.budget, self.tell = cost, target, dims, budget, tell
         self.strict, self.watch = strict, Stopwatch()
@@ -378,15 +379,11 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -
     used |= {k for e in run.explainers for c in e.choice for k in e.regions.candidates(e.regions.of(c))}
     names = [run.rules[k].name for k in sorted(used)]
     outcome = compared(result._ir)
-    run.report.verification = verdict(outcome, names, right_without, lambda: _suspects(run))
+    steps = (name for e in run.explainers for name in e.false_rules(run.budget))  # that change a value
+    run.report.verification = verdict(outcome, names, right_without, lambda: list(dict.fromkeys(steps)))
     run.report.verified = outcome.ok
     if run.budget.timed and outcome.skipped == str(late := run.budget.late(DOING)):
         run.stop(late)
-
-
-def _suspects(run: _Run) -> list[str]:
-    """Rules whose step in some derivation changes a value."""
-    return list(dict.fromkeys(name for e in run.explainers for name in e.false_rules(run.budget)))
 
 
 __all__ = ["Dims", "ModelError", "Progress", "Result", "saturate_and_extract"]

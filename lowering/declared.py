@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from onnxruntime.capi import _pybind_state
 
+from ..egraph.errors import RuleError
 from ..egraph.terms import FLOAT, INT, INTS, TENSOR, Op
 from .model.domains import plain
 
 Kind = tuple[str, str]  # domain and type of an operator; the default domain is ""
+#: Domains that onnxruntime itself defines, and that are no one else's to add to.
+OWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _ATTRIBUTES: Mapping[str, ir.AttributeType] = {
-    INT: ir.AttributeType.INT,
-    FLOAT: ir.AttributeType.FLOAT,
-    INTS: ir.AttributeType.INTS,
-}
+    INT: ir.AttributeType.INT, FLOAT: ir.AttributeType.FLOAT, INTS: ir.AttributeType.INTS,
+}  # fmt: skip
 
 
-def kind_of(domain: str, op: str) -> Kind:
-    return plain(domain), op
+def known_kinds() -> set[Kind]:
+    """The operators that onnxruntime knows, whether it has kernels for them or not."""
+    return {(plain(schema.domain), schema.name) for schema in _pybind_state.get_all_operator_schema()}
+
+
+def check(declared: Iterable[Op], kernels: Collection[Kind]) -> None:
+    """Raises RuleError for a term that is written as an operator of a domain of onnxruntime's own, where neither that
+    nor ONNX nor the `kernels` of a target have one of that name.
+    """
+    forms = [(op, form) for op in declared for form in op.forms if form.domain in OWN]
+    known = {(s.domain, s.name) for s in onnx.defs.get_all_schemas()} | known_kinds() if forms else set()
+    for op, form in forms:
+        if (form.domain, form.kind) not in known and (form.domain, form.kind) not in kernels:
+            raise RuleError(
+                f"the term {op.name} is written as {form.name}, which neither ONNX nor onnxruntime nor the target has; "
+                "correct the name, or take a domain of your own"
+            )
 
 
 def by_kind(declared: Iterable[Op]) -> dict[Kind, Op]:

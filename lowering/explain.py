@@ -73,24 +73,21 @@ class Explainer:
         return {name for name in (*(v.name for v in values), *(n.name for n in nodes)) if name}
 
     def derivation(self, cls: int, budget: Budget | None = None) -> Derivation:
-        """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the
-        work.
+        """The chain of rules that leads to a chosen class, replayed; equal regions of a graph share the work.
 
         The limits hold anew for each call, unless it is part of one that has a budget: then it raises LimitReached.
         """
+        given = budget or Budget(self.limits)
         try:
-            return self._whole(cls, budget or Budget(self.limits))
+            made = self._derivation(cls, given, views=True)
+            if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
+                return made
+            whole = self._derivation(cls, given, views=False)
+            return whole if whole.complete else made
         except LimitReached as reached:
             if budget is not None:
                 raise
             return Derivation("", (), "", False, stop=str(reached))
-
-    def _whole(self, cls: int, budget: Budget) -> Derivation:
-        made = self._derivation(cls, budget, views=True)
-        if made.complete or self.regions.of(cls) is self.regions.of(cls, views=False):
-            return made
-        whole = self._derivation(cls, budget, views=False)
-        return whole if whole.complete else made
 
     def _derivation(self, cls: int, budget: Budget, *, views: bool) -> Derivation:
         regions = self.regions
@@ -124,8 +121,7 @@ class Explainer:
         return list(found)
 
     def misses(self, budget: Budget, *, again: bool = False) -> list[str]:
-        """What was not fused and why: patterns of which a guard failed or the structure differs, and dear
-        operators.
+        """What was not fused and why: patterns of which a guard failed or the structure differs, and dear operators.
 
         Only nodes that are still in the graph count, which was optimized `again` after this pass. Saturates the graph
         once more. What a limit leaves no room for is said last.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..egraph.engine.frozen import Frozen, Row
+from ..egraph.engine.frozen import Frozen, Row, settled
 from ..egraph.terms import CONSTANTS, TENSOR, IllFormed, Op
 from ..egraph.terms.dtypes import CODES, INT64, NAMES
 from ..egraph.terms.meaning import apply
@@ -27,26 +27,14 @@ class Folding:
     def __init__(self, frozen: Frozen, payloads: Payloads, ops: Mapping[str, Op]) -> None:
         self.frozen, self.payloads, self.ops = frozen, payloads, ops
         self.values: dict[int, Any] = {}
-        self.rows: dict[int, Row] = {}
-        users: dict[int, list[Row]] = {}
-        todo: list[Row] = []
-        for r in frozen.rows:
-            if r.op != "Const" and not ops[r.op].exact:
-                continue
-            for c in set(r.children):
-                users.setdefault(c, []).append(r)
-            if not r.children:
-                todo.append(r)
-        todo.reverse()
-        while todo:
-            r = todo.pop()
-            if r.cls in self.values or any(c not in self.values for c in r.children):
-                continue
-            value = self._stored(r.attrs[0]) if r.op == "Const" else self._computed(r)
-            if value is not None:
-                self.values[r.cls], self.rows[r.cls] = value, r
-                todo += reversed(users.get(r.cls, ()))
+        self.rows = settled((r for r in frozen.rows if r.op == "Const" or ops[r.op].exact), self._folds)
         self._known()
+
+    def _folds(self, r: Row) -> bool:
+        value = self._stored(r.attrs[0]) if r.op == "Const" else self._computed(r)
+        if value is not None:
+            self.values[r.cls] = value
+        return value is not None
 
     def constants(self) -> dict[int, np.ndarray]:
         """The classes that are no constant yet and could be, and their elements."""

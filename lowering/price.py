@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import onnx_ir as ir
 
 from ..egraph.budget import Budget
-from ..egraph.engine.frozen import Frozen, Row
+from ..egraph.engine.frozen import Frozen, Row, settled
 from ..egraph.errors import CostError, ModelError
 from ..egraph.extraction.problem import ENode
 from ..egraph.targets import ABSENT, CostModel, TensorType, Work
-from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, SILENT, Op, names
+from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, OPS, SILENT, Op, names
 from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
 from .folding import Folding
 from .model.operators import full_name
-from .reader import Reading
+from .reader import Reading, nested
 from .shapes.inference import Shapes
 from .spell import Read
 
@@ -31,16 +31,9 @@ _LISTS = names("list")
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One point at which cost is computed: symbol -> size, and the weight of the point."""
-
-    sizes: Mapping[str, int]
-    weight: int
-
-
-def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -> list[Reference]:
-    """Decode (one new position) and prefill (128), batch 1, caches of 512 positions; the caller's `dims` go first.
+def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -> list[dict[str, int]]:
+    """The points at which cost is computed, symbol -> size: decode (one new position) and prefill (128), batch 1,
+    caches of 512 positions; the caller's `dims` go first.
 
     `dims` maps a dimension's name in the model to a size, or to a list of sizes of equal length with the others.
     Raises ModelError for a name no input of the model has.
@@ -63,15 +56,10 @@ def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -
                 sizes[symbol] = given[min(k, len(given) - 1)]
                 continue
             name = "" if value.shape is None else str(value.shape[axis])
-            if name in lengths:
-                sizes[symbol] = 128 if k else 1
-            elif axis == 0 or name in batches:
-                sizes[symbol] = 1
-            elif value.dtype in _INTEGERS:
-                sizes[symbol] = 128 if k else 1
-            else:
-                sizes[symbol] = 512
-        result.append(Reference(sizes, 1))
+            batch = name not in lengths and (axis == 0 or name in batches)
+            new = name in lengths or value.dtype in _INTEGERS
+            sizes[symbol] = 1 if batch else (128 if k else 1) if new else 512
+        result.append(sizes)
     return result
 
 
@@ -86,7 +74,7 @@ class Pricer:
     """
 
     def __init__(
-        self, frozen: Frozen, reading: Reading, shapes: Shapes, model: CostModel, points: Sequence[Reference],
+        self, frozen: Frozen, reading: Reading, shapes: Shapes, model: CostModel, points: Sequence[Mapping[str, int]],
         extra: Mapping[str, Op], may_use: Callable[[int], bool],
     ) -> None:  # fmt: skip
         self.frozen, self.reading, self.shapes, self.model, self.points = frozen, reading, shapes, model, points
@@ -202,27 +190,34 @@ class Pricer:
         if r.op in SILENT:
             return 0
         name, attrs = self.kind(r)
-        return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), self._folds(r), attrs)
+        folds = all(c in self.const for c in r.children) and self._deterministic(r)
+        return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
 
     def cost_of_copy(self, c: int) -> int:
         """The price of an Identity of a class."""
         return self._total("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
 
     def cost_of_node(self, node: ir.Node) -> int:
-        """The price of a node of the graph as it stands there, as a term that no rule looks into."""
-        captured = self.reading.captured(node)
-        ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
-        outs = [self._value(v) for v in node.outputs]
-        return self._total(full_name(node), ins, outs, self._loads(node, captured), _attributes(node))
+        """The price of a node of the graph as it stands there, whether an output needs it or not.
 
-    def cost_of_term(self, node: ir.Node, spelling: tuple[Any, ...]) -> int:
-        """The price of a node that is read as this one term."""
+        One that is read as one term, printed as the same operator, has the term's price, so that a graph that was
+        written costs what was predicted for it; another that of a term that no rule looks into.
+        """
+        terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
+        outs = [self._value(v) for v in node.outputs]
+        costs = [self._cost_of_term(term, outs) for term in terms if _one(node, term)]
+        if not costs or any(term[0] == "Op" for term in terms):
+            captured = self.reading.captured(node)
+            ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
+            costs.append(self._total(full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
+        return min(costs)
+
+    def _cost_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> int:
         op = self.ops[spelling[0]]
         operands, attributes = op.parted(spelling[1:])
         attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
         ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
-        outs = [self._value(v) for v in node.outputs]
         return self._total(op.name, [self._operand(v) for v in ins], outs, folded, attrs)
 
     def _total(
@@ -231,7 +226,7 @@ class Pricer:
         """The price over all points; `folded` says that the results are known at load."""
         outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
         total = 0
-        for k, p in enumerate(self.points):
+        for k in range(len(self.points)):
             priced = Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
             try:
                 cost = self.model.cost(priced)
@@ -241,7 +236,7 @@ class Pricer:
                 raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
             if not isinstance(cost, Integral) or cost < 0:
                 raise CostError(f"the cost model gives {priced.op} the cost {cost!r}; picoseconds are an int from 0 up")
-            total += int(cost) * p.weight
+            total += int(cost)
         return total
 
     def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
@@ -306,11 +301,11 @@ class Pricer:
         return self._seen(INT64, [len(operand[1])], True) if operand[0] == "Ints" else self._left_out
 
     def _seen(self, dtype: int, dims: Sequence[int | str | None] | None, const: bool) -> _Seen:
-        name = NAMES.get(dtype, "float32")
-        return tuple(TensorType(name, self._shape(dims, k), const) for k in range(len(self.points)))
-
-    def _shape(self, dims: Sequence[int | str | None] | None, k: int) -> tuple[int, ...] | None:
-        return None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
+        shapes = (
+            None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
+            for k in range(len(self.points))
+        )  # fmt: skip
+        return tuple(TensorType(NAMES.get(dtype, "float32"), shape, const) for shape in shapes)
 
     def _size(self, dim: int | str | None, k: int, axis: int) -> int:
         if isinstance(dim, int):
@@ -319,8 +314,7 @@ class Pricer:
             return 128 if k and axis else 1  # unknown: taken for a batch in front, for a length elsewhere
         known = self._sizes.get((dim, k))
         if known is None:
-            sizes = self.points[k].sizes
-            values = {s: sizes.get(s, 128 if k else 1) for s in self.shapes.symbols(dim)}
+            values = {s: self.points[k].get(s, 128 if k else 1) for s in self.shapes.symbols(dim)}
             try:
                 known = max(self.shapes.evaluate(dim, values), 0)
             except ValueError:
@@ -332,25 +326,8 @@ class Pricer:
 
     def _constants(self) -> set[int]:
         """Classes some member of which is computed from constants alone."""
-        const: set[int] = set()
-        users: dict[int, list[Row]] = {}
-        todo: list[Row] = []
-        for r in self.frozen.rows:
-            if r.op in _CONSTANT:
-                todo.append(r)
-            elif r.op != "Input" and not self.ops[r.op].marker and not (r.op in OPAQUE and not r.children):
-                for c in set(r.children):
-                    users.setdefault(c, []).append(r)
-        while todo:
-            r = todo.pop()
-            if r.cls in const or not all(c in const for c in r.children) or not self._deterministic(r):
-                continue
-            const.add(r.cls)
-            todo += users.get(r.cls, ())
-        return const
-
-    def _folds(self, r: Row) -> bool:
-        return all(c in self.const for c in r.children) and self._deterministic(r)
+        computed = (r for r in self.frozen.rows if r.op in _CONSTANT or (r.children and not self.ops[r.op].marker))
+        return {*settled(computed, self._deterministic)}
 
     def _deterministic(self, r: Row) -> bool:
         return r.op not in OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
@@ -370,6 +347,13 @@ def _cut(whole: _Seen, axis: int, size: int) -> _Seen:
     return tuple(
         t if t.shape is None else replace(t, shape=(*t.shape[:axis], size, *t.shape[axis:][1:])) for t in whole
     )
+
+
+def _one(node: ir.Node, spelling: tuple[Any, ...]) -> bool:
+    """Whether the spelling is one term, printed as the operator that the node is."""
+    name = spelling[0]
+    same = name not in OPS or (node.domain, node.op_type) in {(f.domain, f.kind) for f in OPS[name].forms}
+    return name != "Op" and same and not nested(spelling)
 
 
 def _attributes(node: ir.Node) -> dict[str, Any]:

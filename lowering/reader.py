@@ -25,7 +25,7 @@ from .declared import arguments, by_kind
 from .model.domains import DEFAULT, schema
 from .model.tensors import SMALL, content, elements, is_small
 from .model.wellformed import label, understanding
-from .shapes.inference import Shapes, graphs_of
+from .shapes.inference import Shapes, graphs_of, inner_uses
 from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 
 _LONGEST = 64
@@ -137,12 +137,13 @@ class _Reader:
 
     def _sums(self) -> None:
         """State which symbols are the sum of two others, such as past + seq, or of one and a number."""
-        for name, number in list(self.terms.symbols.items()):
-            parts = name.split(" + ")
-            if len(parts) == 2 and parts[0] in self.terms.symbols and parts[1].isdecimal():
-                self.terms.state("dimplus", number, self.terms.symbols[parts[0]], int(parts[1]))
-            if len(parts) == 2 and all(p in self.terms.symbols for p in parts):
-                self.terms.facts["dimsum"].append((number, *(self.terms.symbols[p] for p in parts)))
+        symbols = self.terms.symbols
+        for name, number in symbols.items():
+            first, rest = self.shapes.parted(name)
+            if isinstance(first, str) and isinstance(rest, int) and first in symbols and rest > 0:
+                self.terms.state("dimplus", number, symbols[first], rest)
+            elif isinstance(first, str) and isinstance(rest, str) and {first, rest} <= symbols.keys():
+                self.terms.state("dimsum", number, symbols[first], symbols[rest])
 
     # ------------------------------------------------------------------------------------------------ what is needed
 
@@ -191,7 +192,8 @@ class _Reader:
         if known is None:
             kind = node.domain, node.op_type
             entry, also = SPELLINGS.get(kind), None
-            spelled = _call(node, self._declared[kind]) if kind in self._declared else None
+            operands = arguments(node, self._declared[kind]) if kind in self._declared else None
+            spelled: Spelling | None = None if operands is None else (self._declared[kind].name, *operands)
             if spelled is None and entry is not None and self._understood(node) and not self._foreign(node.inputs):
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
@@ -219,10 +221,8 @@ class _Reader:
 
     def _captured(self, node: ir.Node) -> list[ir.Value]:
         """Values of this graph, or of outer ones, that the node's bodies use."""
-        found: dict[ir.Value, None] = {}
-        for body in graphs_of(node):
-            _collect(body, found)
-        return list(found)
+        inside = {graph for body in graphs_of(node) for graph in (body, *body.subgraphs())}
+        return [*dict.fromkeys(v for v in inner_uses(node) if v.graph not in inside)]
 
     # ------------------------------------------------------------------------------------------------------ the terms
 
@@ -325,9 +325,11 @@ class _Reader:
 
     def _constant_facts(self, tensor: ir.TensorProtocol, term: int) -> None:
         shape = tensor.shape.numpy()
+        width = shape[-1] if shape else 0
         if tensor.dtype in _FLOATS and int(np.prod(shape, dtype=np.int64)) == 1:
             self._scalar(elements(tensor), term)
-        elif tensor.dtype in _FLOATS and shape and _may_be_table(tensor, shape):
+        # by its size a table of cos or sin; everything larger is a weight, and is not looked at
+        elif tensor.dtype in _FLOATS and 0 < width <= 1024 and width % 2 == 0 and 0 < tensor.nbytes <= _TABLE:
             array = elements(tensor)
             for pairs, sign in ((0, 1), (1, 1), (0, -1), (1, -1)):
                 if doubled(array, pairs, sign):
@@ -438,21 +440,10 @@ def _content(attribute: ir.Attr) -> Any:
             return None
 
 
-def _may_be_table(tensor: ir.TensorProtocol, shape: Sequence[int]) -> bool:
-    """A table of cos or sin by its size; everything larger is a weight, and is not looked at."""
-    return 0 < shape[-1] <= 1024 and shape[-1] % 2 == 0 and 0 < tensor.nbytes <= _TABLE
-
-
 def _fill(node: ir.Node) -> np.ndarray:
     """What a ConstantOfShape is filled with, as an array of one element."""
     fill = node.attributes.get("value")
     return np.zeros(1, np.float32) if fill is None else np.asarray(fill.as_tensor().numpy())
-
-
-def _call(node: ir.Node, op: Op) -> Spelling | None:
-    """The node as a term of the caller, or None if it says more or less than the term has."""
-    operands = arguments(node, op)
-    return None if operands is None else (op.name, *operands)
 
 
 def _leaves(spelling: Any) -> Iterable[ir.Value]:
@@ -468,21 +459,3 @@ def nested(spelling: Spelling) -> bool:
     return isinstance(spelling, tuple) and any(
         isinstance(a, tuple) and a and isinstance(a[0], str) and a[0] != "Ints" for a in spelling[1:]
     )
-
-
-def _collect(graph: ir.Graph, found: dict[ir.Value, None]) -> None:
-    """Outer values used in a body and in the bodies inside it."""
-    inner: set[ir.Value] = set(graph.inputs) | set(graph.initializers.values())
-    for node in graph:
-        inner.update(node.outputs)
-    for node in graph:
-        for v in node.inputs:
-            if v is not None and v not in inner:
-                found[v] = None
-        for body in graphs_of(node):
-            deeper: dict[ir.Value, None] = {}
-            _collect(body, deeper)
-            found.update({v: None for v in deeper if v not in inner})
-    for v in graph.outputs:
-        if v not in inner:
-            found[v] = None

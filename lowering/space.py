@@ -27,8 +27,7 @@ from .model.names import Names
 from .price import RAISE, Pricer, references
 from .reader import Reading, read
 from .shapes.inference import Shapes
-from .standing import standing
-from .writer import Writer, Written
+from .writer import Writer
 
 #: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
 _REST = 0.8
@@ -99,7 +98,7 @@ class Space:
         writer = Writer(self.reading, self.frozen, rows_of, names, max(opset, wanted), self.ops)
         copies = writer.copies()
         with watch.timed("price"):
-            stands = Bill(*standing(self.reading.graph, pricer))
+            stands = Bill(sum(map(pricer.cost_of_node, self.reading.graph)), self.reading.graph.num_nodes())
             printed = Bill(
                 found.cost + sum(pricer.cost_of_copy(c) if r is None else pricer.cost(r) for c, r in copies),
                 sum(r.op not in SILENT for r in rows_of.values()) + len(copies),
@@ -156,8 +155,8 @@ class Choice:
             self.may_use(self.explainer.reading, kept, opset) for opset in self.refused
         )
 
-    def write(self, model: ir.Model) -> Written:
-        """Put it in the place of the graph."""
+    def write(self, model: ir.Model) -> Mapping[int, list[ir.Node]]:
+        """Put it in the place of the graph; the nodes that each class became."""
         written = self.writer.write(body=self.writer.graph is not model.graph)
         imports = model.graph.opset_imports
         if self.raised:

@@ -18,7 +18,6 @@ import onnx_ir as ir
 
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import NAMES
-from ..egraph.terms.op import NodeReader
 from .model.einsum import product
 from .positions import gathered
 from .shapes.inference import Shapes, ValueFacts
@@ -126,9 +125,7 @@ def _rank(r: Read, i: int = 0) -> int | None:
 
 def _plain(r: Read) -> Spelling | None:
     """The operator is a term of the same name on the same operands."""
-    if any(v is None for v in r.node.inputs):
-        return None
-    return (r.node.op_type, *r.node.inputs)
+    return None if None in r.node.inputs else (r.node.op_type, *r.node.inputs)
 
 
 def _matmul(r: Read) -> Spelling | None:
@@ -148,15 +145,9 @@ def _cast_like(r: Read) -> Spelling | None:
     return None if to is None or to.value not in NAMES or r.facts(0).dtype is None else ("Cast", r.x(), to.value)
 
 
-def _same(r: Read) -> Spelling:
-    return r.x()
-
-
 def _dropout(r: Read) -> Spelling | None:
-    training = r.value(2)
-    if training is not None and r.ints(2) != (0,):
-        return None
-    return r.x() if r.only_first_output() else None
+    training = r.present(2) and r.ints(2) != (0,)
+    return r.x() if not training and r.only_first_output() else None
 
 
 def _softmax(r: Read) -> Spelling | None:
@@ -181,10 +172,8 @@ def _reduce(since: int) -> Callable[[Read], Spelling | None]:
 
 def _transpose(r: Read) -> Spelling | None:
     perm, rank = r.list("perm"), _rank(r)
-    if perm is None and rank is None:
-        return None
     order = perm if perm is not None else tuple(reversed(range(rank or 0)))
-    if sorted(order) != [*range(len(order) if rank is None else rank)]:
+    if (perm is None and rank is None) or sorted(order) != [*range(len(order) if rank is None else rank)]:
         return None
     return r.x() if order == tuple(range(len(order))) else ("Transpose", r.x(), order)
 
@@ -464,11 +453,7 @@ def _shape(r: Read) -> Spelling | None:
     rank = _rank(r)
     if rank is None:
         return None
-
-    def clamp(a: int) -> int:
-        return min(max(a + rank if a < 0 else a, 0), rank)
-
-    start, end = clamp(r.int("start", 0)), clamp(r.int("end", rank))
+    start, end, _ = slice(r.int("start", 0), r.int("end", rank)).indices(rank)
     return ("Shape", r.x(), start - rank, end - rank) if start < end else None
 
 
@@ -480,10 +465,6 @@ def _einsum(r: Read) -> Spelling | None:
     return spelled
 
 
-def _max(r: Read) -> Spelling | None:
-    return ("Max", r.x(), r.x(1)) if len(r.node.inputs) == 2 else None
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     spell: Callable[[Read], Spelling | None]
@@ -491,15 +472,12 @@ class Entry:
     also: Callable[[Read], Spelling | None] | None = None  # another form, beside the normal one
 
 
-def _declared(term_reader: NodeReader) -> Callable[[Read], Spelling | None]:
-    return lambda r: term_reader(r)
-
-
 def _table() -> Mapping[tuple[str, str], Entry]:
     own = {
-        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like), "Max": Entry(_max),
+        "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like),
+        "Max": Entry(lambda r: _plain(r) if r.count() == 2 else None),
         "Einsum": Entry(_einsum, both=True), "Flatten": Entry(_to_known_dims, both=True),
-        "Identity": Entry(_same), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
+        "Identity": Entry(lambda r: r.x()), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
         "LogSoftmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),
         "Transpose": Entry(_transpose), "Reshape": Entry(_reshape, also=_ones),
@@ -512,7 +490,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
     for op in OPS.values():
         for kind, reader in op.reads.items():
             domain, _, op_type = kind.rpartition("::")
-            table[domain, op_type] = Entry(_declared(reader), both=True)
+            table[domain, op_type] = Entry(reader, both=True)
         if op.role == "operator" and op.name not in own and not (op.attributes or op.reads):
             table["", op.name] = Entry(_plain)
     return MappingProxyType(table)

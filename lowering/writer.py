@@ -1,8 +1,7 @@
 """Write a chosen set of terms back into its graph, each class once, in place.
 
-Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that
-survive keep their names and metadata; new names never collide with any name of the model. Weights stay where
-they are.
+Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that survive keep
+their names and metadata; new names never collide with any name of the model. Weights stay where they are.
 """
 
 from __future__ import annotations
@@ -36,13 +35,6 @@ class _Cell:
             cell = cell.rest
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Which node(s) each chosen class became, for the report."""
-
-    nodes: Mapping[int, list[ir.Node]]
-
-
 class Writer:
     """The `Printer` of emit.py over one graph."""
 
@@ -50,9 +42,8 @@ class Writer:
         self, reading: Reading, frozen: Frozen, choice: Mapping[int, Row], names: Names, opset: int,
         extra: Mapping[str, Op],
     ) -> None:  # fmt: skip
-        self.reading, self.frozen, self.choice, self.names, self.opset, self.extra = (
-            reading, frozen, choice, names, opset, extra,
-        )  # fmt: skip
+        self.reading, self.frozen, self.choice = reading, frozen, choice
+        self.names, self.opset, self.extra = names, opset, extra
         self.graph = reading.graph
         self.nodes: list[ir.Node] = []
         self.made: dict[int, list[ir.Node]] = {}
@@ -74,8 +65,8 @@ class Writer:
         for term, out in zip(reading.terms.roots, self.graph.outputs, strict=True):
             self._outputs.setdefault(frozen.values[term], out)
 
-    def write(self, body: bool = False) -> Written:
-        """Replace the graph's nodes and initializers; it may be a node's `body`.
+    def write(self, body: bool = False) -> Mapping[int, list[ir.Node]]:
+        """Replace the graph's nodes and initializers; it may be a node's `body`. The nodes that each class became.
 
         `choice` is complete and acyclic: the caller checks.
         """
@@ -101,7 +92,7 @@ class Writer:
                 graph.register_initializer(v)
         graph.extend(self.nodes)
         graph.outputs.extend(outputs)
-        return Written(self.made)
+        return self.made
 
     # ---- traversal
 
@@ -194,7 +185,7 @@ class Writer:
     def _add(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], domain: str,
         made: list[ir.Value], old: ir.Node | None,
-    ) -> list[ir.Value]:  # fmt: skip
+    ) -> None:  # fmt: skip
         name = old.name if old is not None and old.name and old.name not in self._node_names else None
         if name is None:
             name = self.names.nodes.fresh(f"{op}_{made[0].name}")
@@ -206,7 +197,6 @@ class Writer:
             n.meta.update(old.meta)
         self.nodes.append(n)
         self.made.setdefault(self._current, []).append(n)
-        return made
 
     def _value(self, index: int | None, old: ir.Node | None) -> ir.Value:
         """The value of a new node, named after a graph output of its class, or a value it stands for."""
@@ -225,7 +215,7 @@ class Writer:
             if v.name and v.producer() is not None and v.name not in self._used:
                 self._used.add(v.name)
                 return self._sized(like(v, v.name), cls)
-        return self._sized(self._fresh_value(), cls)
+        return self._sized(ir.Value(name=self.names.values.fresh("value")), cls)
 
     def _ranked(self, output: ir.Value, cls: int) -> ir.Value:
         """Give an output of a body the rank that an equal value declares.
@@ -256,9 +246,6 @@ class Writer:
             value.shape = ir.Shape([own.get(str(d), k) for d, k in zip(dims, known, strict=True)])
         return value
 
-    def _fresh_value(self) -> ir.Value:
-        return ir.Value(name=self.names.values.fresh("value"))
-
     def _out_class(self, index: int) -> int | None:
         return self._out_rows.get((self._current, index))
 
@@ -287,16 +274,13 @@ class Writer:
         found: dict[Any, ir.Value] = {}
         for value in self.graph.initializers.values():
             tensor = value.const_value
-            if tensor is None or value.is_graph_input() or value.is_graph_output():
-                continue
-            if is_small(tensor):
+            if not (tensor is None or value.is_graph_input() or value.is_graph_output()) and is_small(tensor):
                 found.setdefault(content(tensor), value)
         return found
 
     def rank(self, value: ir.Value) -> int:
-        child = self.choice[self._current].children[0]
-        rank = self.frozen.rank.get(child)
-        return -1 if rank is None else rank
+        known: int = self.frozen.rank.get(self.choice[self._current].children[0], -1)
+        return known
 
     def copies(self) -> list[tuple[int, Row | None]]:
         """Classes printed once more for an output of its own name: by their row, or as an Identity (None)."""

@@ -61,7 +61,7 @@ def unsqueeze_neg(x: Tensor, axis: Int) -> Sides:
     return Sides(unsqueeze(-x, axis), -unsqueeze(x, axis))
 
 
-@rule(holds=dict(x="b 8", axis=-1, start=1, end=6, step=2))
+@rule(holds=[dict(x="b 8", axis=-1, start=1, end=6, step=2), dict(x="8 b", axis=-2, start=0, end=7, step=3)])
 def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
     """(-x)[start:end:step on axis] = -(x[start:end:step on axis])"""
     return Sides(slice_(-x, start, end, axis, step), -slice_(x, start, end, axis, step))

@@ -73,13 +73,16 @@ def split_second(x: Tensor, axis: Int, z: Ints) -> Sides:
     return Sides(part(x, axis, z, 1), slice_(x, at(z, 0), at(z, 0) + at(z, 1), axis))
 
 
-@rule(holds=dict(x="b 6", axis=-1, z=(2, 3, 1)))
+@rule(holds=[dict(x="b 6", axis=-1, z=(2, 3, 1)), dict(x="6 b", axis=-2, z=(1, 2, 3))])
 def split_third(x: Tensor, axis: Int, z: Ints) -> Sides:
     """split(x, [z0, z1, z2, ..], axis)[2] = x[z0+z1:z0+z1+z2 on axis]"""
     return Sides(part(x, axis, z, 2), slice_(x, at(z, 0) + at(z, 1), at(z, 0) + at(z, 1) + at(z, 2), axis))
 
 
-@rule(expand=dict(k=(3, 4, 5)), holds=dict(x="b 8", axis=-1, z=(1, 1, 1, 1, 2, 2)))
+@rule(
+    expand=dict(k=(3, 4, 5)),
+    holds=[dict(x="b 8", axis=-1, z=(1, 1, 1, 1, 2, 2)), dict(x="8 b", axis=-2, z=(1, 2, 1, 2, 1, 1))],
+)  # fmt: skip
 def split_later(x: Tensor, axis: Int, z: Ints, k: int) -> Sides:
     """split(x, z, axis)[k] = x[sum(z[:k]):sum(z[:k+1]) on axis]"""
     before = at(z, 0)
@@ -88,7 +91,7 @@ def split_later(x: Tensor, axis: Int, z: Ints, k: int) -> Sides:
     return Sides(part(x, axis, z, k), slice_(x, before, before + at(z, k), axis))
 
 
-@rule(holds=dict(x="b 8", axis=-1, start=1, end=7, u=2, v=4))
+@rule(holds=[dict(x="b 8", axis=-1, start=1, end=7, u=2, v=4), dict(x="8 b", axis=-2, start=2, end=8, u=0, v=3)])
 def slice_slice(x: Tensor, axis: Int, start: Int, end: Int, u: Int, v: Int) -> Sides:
     """x[start:end][u:v] = x[start+u:start+v], on one axis"""
     return Sides(slice_(slice_(x, start, end, axis), u, v, axis), slice_(x, start + u, start + v, axis))
@@ -130,7 +133,7 @@ def concat_slices(x: Tensor, axis: Int, m: Int, n: Int) -> Sides:
     return Sides(concat([slice_(x, 0, m, axis), slice_(x, m, n, axis)], axis), x, when=[eq(dim(x, axis), num(n))])
 
 
-@rule(holds=dict(x="b 3", y="b 5", z="b 2", axis=-1))
+@rule(holds=[dict(x="b 3", y="b 5", z="b 2", axis=-1), dict(x="3 b", y="5 b", z="2 b", axis=-2)])
 def concat_three(x: Tensor, y: Tensor, z: Tensor, axis: Int) -> Sides:
     """cat(x, y, z) = cat(x, cat(y, z))"""
     return Sides(concat([x, y, z], axis), concat([x, concat([y, z], axis)], axis))

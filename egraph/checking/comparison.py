@@ -47,6 +47,7 @@ def bind(
                 with np.errstate(all="ignore"):
                     if not g.test(full):
                         failing.append(i)
+                        full = before  # it binds nothing
             except KeyError:
                 full = before
                 later.append((i, g))

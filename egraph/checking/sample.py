@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RuleError
-from ..terms import LIST, TENSOR
+from ..terms import FLOAT, INTS, LIST, TENSOR
 
 
 class Token(NamedTuple):
@@ -269,6 +269,26 @@ def _put(x: np.ndarray, values: Sequence[float], rng: np.random.Generator, count
     where = rng.permutation(flat.size)[: (flat.size + 1) // 2 if count < 0 else count]
     flat[where] = np.resize(np.asarray(values, x.dtype), where.size)
     return flat.reshape(x.shape)
+
+
+#: What an integer attribute may be, by the name of the operand; if it is not listed, most small integers.
+_VALUES: Mapping[str, tuple[int, ...]] = MappingProxyType({
+    "pairs": (0, 1), "layout": (0, 1), "keep": (0, 1), "sign": (1, -1), "guard": (-1, 0, 1, 2), "to": (1, 6, 7, 10, 11),
+    "axis": (-4, -3, -2, -1),
+})  # fmt: skip
+
+
+def vary(
+    sample: Sample, letters: Mapping[str, int], name: str, sort: str, operand: str, rng: np.random.Generator
+) -> Any:
+    """Another value that an attribute of this sort may have, which is that operand of a term."""
+    value = sample.attributes[name]
+    if sort == INTS:
+        return tuple(map(int, rng.permutation(value) if rng.random() < 0.5 else np.add(value, rng.integers(-2, 3))))
+    if sort == FLOAT:
+        return float(rng.choice([2 * value, value / 2, value + 0.25, 0.0]))
+    sizes = {number(t, letters) for spec in sample.tensors.values() for t in spec.dims}
+    return int(rng.choice(_VALUES.get(operand, (*range(-2, 4), value + 1, value - 1, *sorted(sizes)))))
 
 
 def disturb(sample: Sample, letters: Mapping[str, int], rng: np.random.Generator) -> dict[str, Spec]:

@@ -8,6 +8,8 @@
     symbolic   as `fires` with symbols for dims; if it fires, both sides are equal for every number of them
     refuse     the guards fail on `refuse`, and the rule does not fire
     typed      the facts derived for both sides are those of the arrays
+    varied     an attribute of the left side, unless a guard asks for it, has another value in some sample, or may be
+               given one: a law that is true of one value only would be seen
     passed     an attribute of a marker or of an operator of a target that the law has a variable for is other than its
                default in some sample of `holds`: a law that drops it would be seen
     withheld   without the facts a guard asks for (a target, a constant's value, ...) the rule does not fire
@@ -28,24 +30,24 @@ import numpy as np
 from ..engine.fact import TOLD
 from ..engine.rule import Rule, Sides
 from ..errors import EGraphError, RuleError
-from ..terms import FLOAT, INT, IllFormed
+from ..terms import FLOAT, INT, INTS, IllFormed
 from ..terms.dtypes import code
 from ..terms.expression import Expr
 from ..terms.meaning import evaluate
 from .comparison import bind, unequal
-from .sample import Drawn, Sample, disturb, draw
+from .sample import Drawn, Sample, disturb, draw, vary
 from .trial import Fired, Seeding, Trial
 
 #: Draws of one disturbed sample before it is given up.
 _ATTEMPTS = 6
+#: From this number on, draws have another value for one of the attributes that the sample gives.
+_WITH_OTHERS = 50_000
+#: Draws with other values of an attribute before it is said to have one only.
+_VARIED = 60
 #: What the draws of each contract hold besides ordinary numbers, draw after draw.
-_SPECIAL: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "exact": ("", "", "all", "all", "all"),
-        "reassociated": ("", "", "few", "few", "overflow"),
-        "finite": ("",) * 5,
-    }
-)
+_SPECIAL: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "exact": ("", "", "all", "all", "all"), "reassociated": ("", "", "few", "few", "overflow"), "finite": ("",) * 5,
+})  # fmt: skip
 #: What an attribute is where nothing is said of it; 0 if it is not listed.
 _DEFAULTS: Mapping[str, float] = MappingProxyType({"scale": 1.0, "times": 1, "axis": -1})
 #: Facts that only the reader or the target can state, so that a guard on one is testable by leaving it out.
@@ -64,19 +66,11 @@ class Checker:
     """
 
     def __init__(
-        self,
-        rule: Rule,
-        *,
-        samples: int = 40,
-        seed: int = 0,
-        obligations: Rule | None = None,
-        inert: Trial | None = None,
-        hasty: bool = False,
-    ) -> None:
-        self.rule, self.samples, self.seed = rule, samples, seed
-        self.obligations = obligations or rule
-        self.hasty = hasty
-        self._inert = inert
+        self, rule: Rule, *, samples: int = 40, seed: int = 0, obligations: Rule | None = None,
+        inert: Trial | None = None, hasty: bool = False,
+    ) -> None:  # fmt: skip
+        self.rule, self.samples, self.seed, self.hasty = rule, samples, seed, hasty
+        self.obligations, self._inert = obligations or rule, inert
 
     @cached_property
     def trial(self) -> Trial:
@@ -94,6 +88,13 @@ class Checker:
             (s, s.lhs.variables(), s.lhs.variables() | s.rhs.variables(), s.lhs.key(), s.rhs.key())
             for s in self.rule.sides
         ]
+
+    @cached_property
+    def _attributes(self) -> dict[str, str]:
+        """The attribute variables of the left sides, each with the name of the operand that it is, or is part of."""
+        terms = [(t.op, t.args) for s in self.rule.sides for t in s.lhs.subterms() if t.op is not None]
+        operands = [(name, a) for op, args in terms for (name, _), a in zip(op.operands, args, strict=True)]
+        return {v: name for name, a in operands if a.sort in (INT, FLOAT, INTS) for v in sorted(a.variables())}
 
     def cases(self, which: str = "") -> Iterator[tuple[str, Sample]]:
         for kind, entries in (("holds", self.rule.holds), ("refuse", self.rule.refuse)):
@@ -129,8 +130,8 @@ class Checker:
     def equal(self, which: str = "") -> list[str]:
         found = []
         for case, sample in self.cases(which):
-            checked, problem = 0, ""
-            for k in range(self.samples):
+            checked, problem, more = 0, "", self.samples // 2 if self._given(sample) else 0
+            for k in (*range(self.samples), *range(_WITH_OTHERS, _WITH_OTHERS + more)):
                 seed = self.seed * 100_000 + k
                 n, problem = self.once(case, sample, seed)
                 checked += n
@@ -150,8 +151,11 @@ class Checker:
         scale = (1.0, 1.0, 1e-3, 10.0)[seed % 4]
         for _ in range(_ATTEMPTS):
             letters = sample.distinct(seed % 2) if plain else sample.random(rng)
-            specs = None if plain or seed % 3 == 0 else disturb(sample, letters, rng)
-            drawn = draw(sample, letters, rng, scale=scale, special=special, specs=specs)
+            if seed % 100_000 >= _WITH_OTHERS:
+                drawn = self._varied(sample, letters, str(rng.choice(self._given(sample))), rng, special)
+            else:
+                specs = None if plain or seed % 3 == 0 else disturb(sample, letters, rng)
+                drawn = draw(sample, letters, rng, scale=scale, special=special, specs=specs)
             readings = self._readings(drawn)
             if readings:
                 break
@@ -164,6 +168,40 @@ class Checker:
             if problem:
                 return compared, self.problem(case, f"the sides differ: {problem}", drawn, seed)
         return compared, ""
+
+    def _given(self, sample: Sample) -> list[str]:
+        """The attributes of the left side that a sample gives."""
+        return sorted(sample.attributes.keys() & self._attributes.keys())
+
+    def _varied(
+        self, sample: Sample, letters: Mapping[str, int], name: str, rng: np.random.Generator, special: str = ""
+    ) -> Drawn:
+        """A draw with another value for an attribute that the sample gives."""
+        value = vary(sample, letters, name, self.rule.variables[name], self._attributes[name], rng)
+        fixed = {name: value} if name in letters and isinstance(value, int) and value >= 0 else {}
+        drawn = draw(sample, {**letters, **fixed}, rng, special=special)
+        drawn.env[name] = value
+        return drawn
+
+    def varied(self) -> list[str]:
+        found = []
+        asked = frozenset[str]().union(*(g.uses for s in self.rule.sides for g in s.when))
+        samples = [sample for _, sample in self.cases("holds")]
+        for name in sorted(self._attributes.keys() - asked):
+            given = [s for s in samples if name in s.attributes]
+            if len({s.attributes[name] for s in given}) == 1 and not any(self._varies(name, s) for s in given):
+                found.append(self.problem("holds", f"no sample gives the attribute {name!r} another value"))
+        return found
+
+    def _varies(self, name: str, sample: Sample) -> bool:
+        """Whether the guards hold for some other value of an attribute."""
+        rng = np.random.default_rng(self.seed)
+        for _ in range(_VARIED):
+            drawn = self._varied(sample, sample.random(rng), name, rng)
+            other = drawn.env[name] != sample.attributes[name]
+            if other and any(not failing for _, _, failing in self._readings(drawn)):
+                return True
+        return False
 
     def passed(self) -> list[str]:
         found: dict[str, set[Any]] = {}
@@ -304,13 +342,7 @@ class Checker:
         return found
 
     def _symbol(
-        self,
-        case: str,
-        sample: Sample,
-        chosen: Sequence[str],
-        s: Sides,
-        env: Mapping[str, Any],
-        found: list[str],
+        self, case: str, sample: Sample, chosen: Sequence[str], s: Sides, env: Mapping[str, Any], found: list[str]
     ) -> bool:
         """Whether the rule fires with the chosen letters as symbols; problems are added to `found`."""
         base, names = sample.distinct(), ", ".join(chosen)
@@ -367,15 +399,8 @@ class Checker:
         if found:
             return found
         try:
-            return [
-                *self.equal("holds"),
-                *self.passed(),
-                *self.fires(),
-                *self.refuse(),
-                *self.typed(),
-                *self.symbolic(),
-                *self.withheld(),
-            ]
+            checks = (self.varied, self.passed, self.fires, self.refuse, self.typed, self.symbolic, self.withheld)
+            return [*self.equal("holds"), *(problem for check in checks for problem in check())]
         except RuleError as error:
             return [f"{self.rule.name}: {error}"]
 
@@ -415,9 +440,8 @@ def _wrong_facts(fired: Fired, env: Mapping[str, Any]) -> list[str]:
 def check(rule: Rule, samples: int = 40, seed: int = 0) -> list[str]:
     """Every problem found with the rule, as text; [] for a rule that passes all checks.
 
-    `samples` numeric draws per entry of `holds`, from `seed`. Raises RuleError for a sample outside the
-    language. A rule given as plain egglog text has no samples, and cannot be checked: that is a problem
-    too.
+    `samples` numeric draws per entry of `holds`, from `seed`. Raises RuleError for a sample outside the language. A
+    rule given as plain egglog text has no samples, and cannot be checked: that is a problem too.
     """
     return Checker(rule, samples=samples, seed=seed).all()
 

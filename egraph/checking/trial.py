@@ -74,14 +74,14 @@ class Trial:
         self.engine.run("(push)")
         try:
             seed = _Seed(drawn, other, env, how)
-            self.engine.run("\n".join([*self._legal(how), *seed.commands(sides)]))
+            known = (
+                [] if "supported" in how.without else [f'(supported "{op}" {c})' for op in self.targets for c in NAMES]
+            )
+            self.engine.run("\n".join([*known, *seed.commands(sides)]))
             saturation = self.engine.saturate(_LIMITS)
             return self._read(sides, seed, saturation)
         finally:
             self.engine.run("(pop)")
-
-    def _legal(self, how: Seeding) -> list[str]:
-        return [f'(supported "{op}" {c})' for op in self.targets for c in NAMES if "supported" not in how.without]
 
     def _read(self, sides: Sides, seed: _Seed, saturation: Saturation) -> Fired:
         name = self.rule.name

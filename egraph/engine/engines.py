@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Iterable, Sequence
 
@@ -29,7 +30,8 @@ class Engines(threading.local):
         made for them and for what the kept one was made for. Raises LimitReached, RuleError.
         """
         wanted = set(present)
-        engine = next((e for e in self._kept if e.target is target and _same(e.rules, rules)), None)
+        kept = (e for e in self._kept if e.target is target and len(e.rules) == len(rules))
+        engine = next((e for e in kept if all(map(operator.is_, e.rules, rules))), None)  # a rule never changes
         if engine is not None:
             self._kept.remove(engine)
         if engine is None or not engine.serves(wanted):
@@ -44,11 +46,6 @@ class Engines(threading.local):
             return
         engine.end()
         self._kept = [*self._kept, engine][-_MOST:]
-
-
-def _same(some: Sequence[Rule], others: Sequence[Rule]) -> bool:
-    """Whether these are the very same rules: a rule never changes."""
-    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
 #: No state that anyone can see, as `Engines` says; it lives as long as the thread.

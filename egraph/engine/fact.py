@@ -129,5 +129,3 @@ TOLD = (
 )  # fmt: skip
 #: Facts of symbols, and of no term.
 OF_SYMBOLS = ("dimsum", "dimplus")
-
-__all__ = ["FACTS", "OF_SYMBOLS", "TOLD", "TRUTHS", "Declared", "counted", "doubled", "lowest", "turns"]

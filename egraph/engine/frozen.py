@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,31 @@ from .fact import TRUTHS
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand
-    order.
-    """
+    """An e-node: class, constructor, operand classes (tensors, lists and nodes) and attributes in operand order."""
 
     cls: int
     op: str
     children: tuple[int, ...]
     attrs: tuple[Any, ...]
+
+
+def settled(rows: Iterable[Row], decide: Callable[[Row], bool]) -> dict[int, Row]:
+    """The classes that rows settle, each with the first that does: its operands are settled, and it is decided so."""
+    found: dict[int, Row] = {}
+    users: dict[int, list[Row]] = {}
+    todo: list[Row] = []
+    for r in rows:
+        for c in set(r.children):
+            users.setdefault(c, []).append(r)
+        if not r.children:
+            todo.append(r)
+    todo.reverse()
+    while todo:
+        r = todo.pop()
+        if r.cls not in found and all(c in found for c in r.children) and decide(r):
+            found[r.cls] = r
+            todo += reversed(users.get(r.cls, ()))
+    return found
 
 
 class Frozen:
@@ -82,9 +99,9 @@ class Frozen:
         """The class of a tensor, list or node by its number in the loaded graph."""
         return self._cells[sort, number]
 
-    def class_of(self, value: Any, sort: str = "T") -> int:
+    def class_of(self, value: Any) -> int:
         """The class of a value of egglog's own."""
-        return self._number(sort, value)
+        return self._number("T", value)
 
     def _number(self, sort: str, value: Any) -> int:
         return self._numbers.setdefault((sort, value), len(self._numbers))
@@ -94,9 +111,7 @@ class Frozen:
         return len(self._numbers)
 
     def shape(self, cls: int) -> tuple[int | str | None, ...] | None:
-        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where
-        unknown.
-        """
+        """Dimensions of a tensor class: numbers, symbols ("$k", k as numbered by the graph) or None where unknown."""
         rank = self.rank.get(cls)
         if rank is None:
             return None

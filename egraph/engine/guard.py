@@ -158,6 +158,3 @@ def num(n: Int | int) -> Expr:
     if not isinstance(n, Int | int):
         raise RuleError("num() takes an integer or an integer variable")
     return Dim("DNum", (lift(n, INT),))
-
-
-__all__ = ["Fact", "Guard", "called", "eq", "le", "lt", "ne", "near", "num", "relation"]

@@ -69,6 +69,3 @@ def flatten(term: Expr) -> Pattern:
 
     root = visit(term)
     return Pattern(tuple(atoms), tuple(sums), root, names)
-
-
-__all__ = ["Pattern", "flatten"]

@@ -58,19 +58,17 @@ class Sides:
         return flatten(self.lhs)
 
     @cached_property
-    def _printed(self) -> tuple[list[str], list[str], list[str], str, list[str], str]:
+    def _printed(self) -> tuple[list[str], str, list[str], str]:
         """Facts, guards and arithmetic of the egglog rule; what its first action joins, the others, the left term."""
         p = self.pattern
-        atoms, sums = ([f.text() for f in facts] for facts in (p.atoms, p.sums))
-        guards = [" ".join(p.named(f).text() for f in g.facts) for g in self.when]
+        facts = [f.text() for f in (*p.atoms, *(p.named(f) for g in self.when for f in g.facts), *p.sums)]
         stated = [f"(union {a.text()} {b.text()})" for a, b in self.states]
         term = next((f.args[1].text() for f in p.atoms if f.args[0] is p.root and f.head == "="), "")
-        return atoms, guards, sums, f"{p.root.text()} {self.rhs.text()}", stated, term
+        return facts, f"{p.root.text()} {self.rhs.text()}", stated, term
 
-    def text(self, ruleset: str, name: str, drop: int | None, mark: str, relation: str = "union") -> str:
+    def text(self, ruleset: str, name: str, mark: str, relation: str = "union") -> str:
         """The egglog rule; as `Rule.text`."""
-        atoms, guards, sums, joined, stated, term = self._printed
-        facts = [*atoms, *(g for i, g in enumerate(guards) if i != drop), *sums]
+        facts, joined, stated, term = self._printed
         done = f"(subsume {term})" if self.replaces and relation == "union" else ""
         actions = [f"({relation} {joined})", *stated, done, mark.replace("$root", self.pattern.root.text())]
         return f'(rule ({" ".join(facts)}) ({" ".join(filter(None, actions))}) :ruleset {ruleset} :name "{name}")'
@@ -102,18 +100,16 @@ class Rule:
         return any(isinstance(a, Assumption) and a.loose for a in self.assumes)
 
     def text(
-        self, ruleset: str, *, drop: int | None = None, mark: str = "", readings: Collection[int] | None = None,
-        relation: str = "union",
-    ) -> str:  # fmt: skip
-        """The law in egglog's language. `drop` leaves one guard out; `mark` is an extra action, run for each match;
-        `readings` are the numbers of those wanted (None: all).
-        With a `relation`, it makes the right side and enters (left, right) into that, without equating them; what it
-        states of dimensions stays as it is.
+        self, ruleset: str, *, mark: str = "", readings: Collection[int] | None = None, relation: str = "union"
+    ) -> str:
+        """The law in egglog's language. `mark` is an extra action, run for each match; `readings` are the numbers of
+        those wanted (None: all). With a `relation`, it makes the right side and enters (left, right) into that, without
+        equating them; what it states of dimensions stays as it is.
         """
         if self.egglog:
             return placed(self.egglog, ruleset, mark, relation)
         return "\n".join(
-            s.text(ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, drop, mark, relation)
+            s.text(ruleset, f"{self.name}#{i}" if len(self.sides) > 1 else self.name, mark, relation)
             for i, s in enumerate(self.sides) if readings is None or i in readings
         )  # fmt: skip
 
@@ -279,6 +275,3 @@ def select(rules: Iterable[Rule], disable: Iterable[str] = ()) -> list[Rule]:
     for wrong in sorted(off - set(names)):
         raise RuleError(f"no rule is named {wrong!r}; `onnx-egraph rules` lists them")
     return [r for r in chosen if r.name not in off]
-
-
-__all__ = ["CONTRACTS", "STAGES", "Rule", "Sides", "load_egglog", "rule", "select"]

@@ -138,8 +138,13 @@ class Engine:
         return [(frozen.class_of(r.inputs[0]), frozen.class_of(r.inputs[1])) for r in rows]
 
     def _schedule(self, schedule: str, matches: dict[str, int]) -> bool:
+        """Whether it changed anything. Raises UnsoundMerge where facts contradict each other."""
         updated = False
-        for out in self.run(f"(run-schedule {schedule})"):
+        try:
+            outputs = self.run(f"(run-schedule {schedule})")
+        except self._b.EggSmolError as error:
+            raise UnsoundMerge(str(error).splitlines()[0]) from error
+        for out in outputs:
             if isinstance(out, self._b.RunScheduleOutput):
                 updated |= out.report.updated
                 for name, n in out.report.num_matches_per_rule.items():
@@ -185,41 +190,30 @@ class Engine:
         budget = limits if isinstance(limits, Budget) else Budget(limits)
         pace = Pace(budget, self.tuples(), rest)
         early, late = ([s for s in half if any(r.stage == s for r in self.rules)] for half in (STAGES[:2], STAGES[2:]))
-        try:
-            self._derive(matches, pace)
+        self._derive(matches, pace)
+        pace.size = self.tuples()
+        if pace.stop:
+            return Saturation(pace.stop, 0, pace.size, matches)
+        for i in range(1, budget.limits.iterations + 1):
+            updated = self._stages(early, matches, pace) or (not pace.stop and self._stages(late, matches, pace))
             pace.size = self.tuples()
+            if progress:
+                progress(f"saturating: iteration {i}, {pace.size:,} tuples")
             if pace.stop:
-                return Saturation(pace.stop, 0, pace.size, matches)
-            for i in range(1, budget.limits.iterations + 1):
-                updated = self._stages(early, matches, pace) or (not pace.stop and self._stages(late, matches, pace))
-                pace.size = self.tuples()
-                if progress:
-                    progress(f"saturating: iteration {i}, {pace.size:,} tuples")
-                if pace.stop:
-                    return Saturation(pace.stop, i if updated else i - 1, pace.size, matches)
-                if not updated:
-                    return Saturation(None, i, pace.size, matches)
-                if pace.size > budget.limits.tuples:
-                    return Saturation(budget.full("saturating"), i, pace.size, matches)
-            return Saturation(budget.rounds(), budget.limits.iterations, pace.size, matches)
-        except self._b.EggSmolError as error:
-            raise UnsoundMerge(str(error).splitlines()[0]) from error
+                return Saturation(pace.stop, i if updated else i - 1, pace.size, matches)
+            if not updated:
+                return Saturation(None, i, pace.size, matches)
+            if pace.size > budget.limits.tuples:
+                return Saturation(budget.full("saturating"), i, pace.size, matches)
+        return Saturation(budget.rounds(), budget.limits.iterations, pace.size, matches)
 
     def facts(self) -> None:
         """Derive all facts. Raises UnsoundMerge if the facts seeded contradict each other."""
-        try:
-            self._schedule("(saturate (run facts))", {})
-        except self._b.EggSmolError as error:
-            raise UnsoundMerge(str(error).splitlines()[0]) from error
+        self._schedule("(saturate (run facts))", {})
 
     def step(self, number: int) -> bool:
-        """Run one rule of an e-graph made `apart`, wherever it matches, then the facts; False if nothing is
-        new.
-        """
-        try:
-            return self._schedule(f"(seq (run only-{number}) (saturate (run facts)))", {})
-        except self._b.EggSmolError as error:
-            raise UnsoundMerge(str(error).splitlines()[0]) from error
+        """Run one rule of an e-graph made `apart`, wherever it matches, then the facts; False if nothing is new."""
+        return self._schedule(f"(seq (run only-{number}) (saturate (run facts)))", {})
 
     def holds(self, facts: str) -> bool:
         """Whether a conjunction of egglog facts has a match."""

@@ -1,6 +1,4 @@
-"""Rules written as plain egglog text: parsed, given a place for the ruleset and for a mark, and printed
-again.
-"""
+"""Rules written as plain egglog text: parsed, given a place for the ruleset and for a mark, and printed again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Naming a false rule: two different facts met in one class, and egglog says neither where nor by which rule.
 
-The saturation is repeated in a fresh e-graph with one rule at a time until the conflict shows. In another
-one, stopped just before, that rule only records what it would equate, and the pair whose facts differ is the
-answer.
+The saturation is repeated in a fresh e-graph with one rule at a time until the conflict shows. In another one, stopped
+just before, that rule only records what it would equate, and the pair whose facts differ is the answer.
 """
 
 from __future__ import annotations
@@ -98,12 +97,7 @@ def _until_conflict(
 
 
 def _describe(
-    rules: Sequence[Rule],
-    target: Runs | None,
-    graph: TermGraph,
-    done: Sequence[int],
-    number: int,
-    reason: str,
+    rules: Sequence[Rule], target: Runs | None, graph: TermGraph, done: Sequence[int], number: int, reason: str
 ) -> str:
     rule = rules[number]
     engine = Engine(rules, target, apart=True)

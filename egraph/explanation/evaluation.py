@@ -19,10 +19,6 @@ _GIVEN = names("stored", "number")
 _SYMBOLS = (2, 3, 5, 4, 7, 6)
 
 
-def _none(payload: int) -> Array | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class NumberSource:
     """Where numbers come from: `size` of a symbolic dimension, and the elements of a constant by its payload.
@@ -32,7 +28,7 @@ class NumberSource:
     """
 
     size: Callable[[str], int] | None = None
-    constant: Callable[[int], Array | None] = _none
+    constant: Callable[[int], Array | None] = lambda payload: None
     seed: int = 0
 
 
@@ -69,7 +65,8 @@ class Evaluation:
 
     def _original(self, term: int, name: str, args: Sequence[Any]) -> Any:
         if name == "Const":
-            return self._constant(term, args[0])
+            array = self.inputs.constant(args[0])
+            return self._leaf(term) if array is None else array
         if name == "Input":
             if args[0] not in self._leaves:  # equal leaves share their payload
                 self._leaves[args[0]] = self._leaf(term)
@@ -106,10 +103,6 @@ class Evaluation:
         known |= {i: self._size(s) for i, s in facts.get(f"{fact}-sym", ())}
         return [known[first + i] for i in range(count)] if all(first + i in known for i in range(count)) else None
 
-    def _constant(self, term: int, payload: int) -> Array | None:
-        array = self.inputs.constant(payload)
-        return self._leaf(term) if array is None else array
-
     def _leaf(self, term: int) -> Array | None:
         """Random numbers of the term's type and shape: normal, 0 or 1, True or False; its elements where
         known, and such as the facts of masks allow.
@@ -140,13 +133,15 @@ class Evaluation:
         for term in sorted(self.values):
             if self.values[term] is not None and term in frozen.values:
                 values.setdefault(frozen.values[term], self.values[term])
-        waiting = sorted((r for r in frozen.rows if r.op not in LEAVES and r.op != "DimT"), key=_order)
+        terms = (r for r in frozen.rows if r.op not in LEAVES and r.op != "DimT")
+        waiting = sorted(terms, key=lambda r: (r.op, r.children, r.attrs))
         compared, worst = 0, 0.0
         progress = True
         while progress:
             progress, later = False, list[Row]()
             for row in waiting:
-                got = self._value(row, values)
+                op = self.ops[row.op]
+                got = self._apply(op, op.joined(map(values.get, row.children), row.attrs))
                 if got is None:
                     later.append(row)
                     continue
@@ -154,7 +149,7 @@ class Evaluation:
                 if row.cls not in values:
                     values[row.cls] = got
                     continue
-                if self.ops[row.op].out != TENSOR:
+                if op.out != TENSOR:
                     continue
                 compared += 1
                 error, same = _difference(values[row.cls], got, tolerance)
@@ -163,10 +158,6 @@ class Evaluation:
                     return compared, worst, row
             waiting = later
         return compared, worst, None
-
-    def _value(self, row: Row, values: Mapping[int, Any]) -> Any:
-        op = self.ops[row.op]
-        return self._apply(op, op.joined(map(values.get, row.children), row.attrs))
 
 
 def _allowed(array: Array, facts: Collection[str]) -> Array:
@@ -187,10 +178,6 @@ def _allowed(array: Array, facts: Collection[str]) -> Array:
 def _known(rows: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
     """A leaf whose value is given: it decides for the leaves that are equal to it."""
     return len(rows) > 1 and any(name in _GIVEN for name, _ in rows)
-
-
-def _order(row: Row) -> tuple[Any, ...]:
-    return (row.op, row.children, row.attrs)
 
 
 def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:

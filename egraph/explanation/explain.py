@@ -1,5 +1,4 @@
-"""Derivations: the chain of rules that turns the original computation into a fused operator, replayed and
-checked.
+"""Derivations: the chain of rules that turns the original computation into a fused operator, replayed and checked.
 
 The replay happens in an e-graph of its own that holds the original cone only. Rules run one at a time, until
 the chosen term equals the original; then every step that is not needed is dropped. After each step all terms
@@ -10,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..budget import Budget, LimitReached, Limits
 from ..engine.fact import OF_SYMBOLS
-from ..engine.frozen import Frozen, Row
+from ..engine.frozen import Frozen
 from ..engine.rule import Rule
 from ..engine.saturate import Engine, Runs
 from ..engine.term_graph import TermGraph
@@ -57,10 +56,9 @@ class Step:
 class Derivation:
     """The original term, the steps, the chosen term.
 
-    `complete` is False when the rules that matched do not lead from the one to the other by themselves: `tried`
-    are those, and `steps` holds none but false ones.
-    `letters` are those of the region's leaves, in order ("" for a number); `where` says which values of a
-    model they are.
+    `complete` is False when the rules that matched do not lead from the one to the other by themselves: `tried` are
+    those, and `steps` holds none but false ones. `letters` are those of the region's leaves, in order ("" for a
+    number); `where` says which values of a model they are.
     """
 
     original: str
@@ -107,9 +105,7 @@ class ConeGraph:
 
 
 def cone_graph(regions: Regions, region: Region) -> ConeGraph:
-    """The cone of a region as a term graph with the same numbers; leaves are inputs, equal ones the same
-    input.
-    """
+    """The cone of a region as a term graph with the same numbers; leaves are inputs, equal ones the same input."""
     cone = regions.cone(region)
     graph, frozen = regions.graph, regions.frozen
     small = TermGraph(ops=dict(graph.ops), vectors=dict(graph.vectors), symbols=dict(graph.symbols))
@@ -193,17 +189,14 @@ def _moved(small: TermGraph, regions: Regions, view: View, named: dict[int, int]
     for row in reversed(view.rows):
         top = regions.start[row.cls] if view.above and row.cls == view.value else new(row.cls)
         ids[row.cls] = top
-        small.rows[row.op].append((top, *_arguments(small, row, ids, regions)))
+        children = (ids[c] if c in ids else regions.start[c] for c in row.children)
+        attrs = (small.vector(a) if isinstance(a, tuple) else a for a in row.attrs)
+        small.rows[row.op].append((top, *small.ops[row.op].joined(children, attrs)))
         if top not in regions.frozen.values:
             _known(small, regions.frozen, row.cls, top)
     if not view.above:
         named[view.cls] = ids[view.cls]
     return ids[view.rows[0].cls]
-
-
-def _arguments(small: TermGraph, row: Row, ids: Mapping[int, int], regions: Regions) -> list[Any]:
-    children = (ids[c] if c in ids else regions.start[c] for c in row.children)
-    return small.ops[row.op].joined(children, (small.vector(a) if isinstance(a, tuple) else a for a in row.attrs))
 
 
 def _true(small: TermGraph, frozen: Frozen, cls: int, term: int) -> None:

@@ -1,6 +1,4 @@
-"""Where a rule's left side matches in a frozen e-graph, in Python: for showing a rewrite, not for running
-it.
-"""
+"""Where a rule's left side matches in a frozen e-graph, in Python: for showing a rewrite, not for running it."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ _LIMIT = 200
 
 
 def instance(rule: Rule, number: int, why: Mapping[int, set[int]], notation: Notation) -> tuple[str, str] | None:
-    """(left, right) of the smallest match whose right side is a member of the same class; None if there is
-    none.
-    """
+    """(left, right) of the smallest match whose right side is a member of the same class; None if there is none."""
     found: list[tuple[bool, int, str, str]] = []
     for cls in sorted(c for c, by in why.items() if number in by):
         for s in rule.sides:
@@ -53,9 +49,7 @@ def _match(e: Expr, cls: int, env: Env, notation: Notation) -> Iterator[Env]:
 
 
 def _value(e: Expr, env: Env) -> Any:
-    """An attribute of a pattern as a number or tuple; None if a guard has yet to bind it, or it is a
-    dimension.
-    """
+    """An attribute of a pattern as a number or tuple; None if a guard has yet to bind it, or it is a dimension."""
     if e.head in ("dim", "elem") or not e.variables() <= env.keys():
         return None
     if any(isinstance(a, Expr) and a.head in ("dim", "elem") for a in e.args):
@@ -96,9 +90,7 @@ def _class(e: Expr, env: Env, notation: Notation) -> int | None:
 
 
 def _bound(s: Sides, env: Env, notation: Notation) -> Env | None:
-    """The match with the numbers its guards bind; None if a guard on the facts of a variable contradicts
-    it.
-    """
+    """The match with the numbers its guards bind; None if a guard on the facts of a variable contradicts it."""
     env, frozen = dict(env), notation.frozen
     of_class = {"fval": frozen.number, "rank": frozen.rank, "dtype": frozen.dtype}
     for asked, wanted in (f.args for g in s.when for f in g.facts if f.head == "="):

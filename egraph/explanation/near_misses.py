@@ -1,5 +1,4 @@
-"""Near misses: rules of the fusion stages that would match if one guard were dropped, and where a pattern
-stopped.
+"""Near misses: rules of the fusion stages that would match if one guard were dropped, and where a pattern stopped.
 
 Asked for on demand: the rules run once more over a saturated e-graph, each without one of its guards, and
 only record what they match.
@@ -32,9 +31,7 @@ _NONE = Op("", (), None)
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Rule `rule` matches at class `cls` but for one guard. `needs` is the guard, `found` the facts it was
-    tried on.
-    """
+    """Rule `rule` matches at class `cls` but for one guard. `needs` is the guard, `found` the facts it was tried on."""
 
     cls: int
     rule: str
@@ -53,12 +50,11 @@ def near_misses(
 ) -> list[Miss]:  # fmt: skip
     """What almost matched at the classes `live`, one miss per class and rule, in a fixed order.
 
-    At the classes `inner` something is fused already: there only rules that would take in several stages count,
-    and such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of
-    `engine` before this call, which adds relations to it but no terms and no equalities. Without `complete` the
-    e-graph is one whose saturation was stopped, and a rule may not have run where all its guards hold. `sizes` are
-    names of symbolic dimensions ("$k"), for people.
-    Raises LimitReached when the `budget` has no time left.
+    At the classes `inner` something is fused already: there only rules that would take in several stages count, and
+    such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of `engine`
+    before this call, which adds relations to it but no terms and no equalities. Without `complete` the e-graph is one
+    whose saturation was stopped, and a rule may not have run where all its guards hold. `sizes` are names of symbolic
+    dimensions ("$k"), for people. Raises LimitReached when the `budget` has no time left.
     """
     budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
@@ -188,9 +184,7 @@ def describe(frozen: Frozen, cls: int, sizes: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeadEnd:
-    """A pattern that got as far as the marker `marker` at class `cls`; `laws` are those that take it
-    further.
-    """
+    """A pattern that got as far as the marker `marker` at class `cls`; `laws` are those that take it further."""
 
     cls: int
     marker: str

@@ -14,9 +14,7 @@ Show = Callable[[Any, int], str]
 
 
 class Notation:
-    """Prints classes by their smallest term. `names` are the classes a reader knows; `ops` knows every
-    term.
-    """
+    """Prints classes by their smallest term. `names` are the classes a reader knows; `ops` knows every term."""
 
     def __init__(self, frozen: Frozen, names: Mapping[int, str], extra: Mapping[str, Op] | None = None) -> None:
         self.ops, self.frozen = {**OPS, **(extra or {})}, frozen
@@ -61,9 +59,7 @@ class Notation:
         return _cut(self._row(row, 0))
 
     def within(self, cls: int, binds: int) -> str:
-        """The smallest term of a class, in parentheses if an operator of strength `binds` stands before
-        it.
-        """
+        """The smallest term of a class, in parentheses if an operator of strength `binds` stands before it."""
         if cls in self.names:
             return self.names[cls]
         return self._row(self._best[cls][1], binds) if cls in self._best else "?"

@@ -1,5 +1,4 @@
-"""Which part of a result a fused operator belongs to, the part of the original it stands for, and the rules
-between.
+"""Which part of a result a fused operator belongs to, the part of the original it stands for, and the rules between.
 
 A region is a chosen class that holds an original value, with the chosen terms under it down to the next
 classes that hold one: its leaves. Its cone is the original computation of the same class down to the same
@@ -103,15 +102,13 @@ class Regions:
         if cls not in self._viewed:
             self._viewed[cls] = None
             row = self.choice.get(cls)
-            if row is not None and cls not in self.start and row.op not in LAYOUT | _LEAVES and self._is_float(cls):
+            floating = self.frozen.dtype.get(cls) in _FLOATS
+            if row is not None and cls not in self.start and row.op not in LAYOUT | _LEAVES and floating:
                 if self._views is None:
                     self._views = Views(self.frozen, self.start)
                 found = self._views.of(cls)
                 self._viewed[cls] = next((v for v in found if v.value not in self._grown(v, cls).leaves), None)
         return self._viewed[cls]
-
-    def _is_float(self, cls: int) -> bool:
-        return self.frozen.dtype.get(cls) in _FLOATS
 
     def _grown(self, lift: View | None, cls: int, views: bool = True) -> Region:
         """The region of a class, from its lift down."""
@@ -158,9 +155,7 @@ class Regions:
         return known
 
     def cone(self, region: Region) -> Cone:
-        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of
-        them.
-        """
+        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of them."""
         ends = dict.fromkeys([*(c for c in region.leaves if c in self.start), *(v.value for v in region.views)])
         terms, cut = dict[int, list[Term]](), set[int]()
         level, seen = [region.start], {region.start}
@@ -221,8 +216,7 @@ class Regions:
     def _connect(self, leaf: int, terms: dict[int, list[Term]], cut: set[int]) -> None:
         """Take in how a leaf beside the cone is computed from terms of the cone, if it is, in a few steps.
 
-        A proof may need it: two spellings of one value, of which the model keeps one and the result takes the
-        other.
+        A proof may need it: two spellings of one value, of which the model keeps one and the result takes the other.
         """
         found, below, level, meets = dict[int, list[Term]](), set[int](), [leaf], False
         for _ in range(_REACH):

@@ -6,7 +6,7 @@ two terms of the e-graph that move axes and nothing else lead from there to one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ..engine.frozen import Frozen, Row
@@ -62,20 +62,17 @@ class Views:
                     near = self._up.get(at, ()) if above else self._down.get(at, ())
                     for row in sorted(near, key=lambda r: (r.op, r.attrs, r.cls, r.children)):
                         end = row.cls if above else row.children[0]
-                        numbers = self._shapes(row)
-                        if end in seen or numbers is None:
+                        if end in seen or self._shapes(row) is None:
                             continue
                         seen.add(end)
                         further.append((end, (row, *path) if above else (*path, row)))
                 for end, path in further:
                     if end in self._values:
-                        yield View(cls, end, above, path, tuple(self._given(path)))
+                        numbers = {r.cls: r for row in path for r in self._shapes(row) or ()}
+                        yield View(cls, end, above, path, tuple(numbers.values()))
                 level = [f for f in further if f[0] not in self._values]
 
     def _shapes(self, row: Row) -> list[Row] | None:
         """The vectors a term takes beside its first operand; None if one is neither a value nor numbers."""
         others = [c for c in row.children[1:] if c not in self._values]
         return [self._numbers[c] for c in others] if all(c in self._numbers for c in others) else None
-
-    def _given(self, rows: Iterable[Row]) -> Iterator[Row]:
-        yield from {r.cls: r for row in rows for r in self._shapes(row) or ()}.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
@@ -78,7 +78,8 @@ class Program:
         own = set(members)
         inside = {cls: sorted(self.uses[cls].keys() & own) for cls in members}
         full = len(members) <= _DENSE_SCC
-        for subset in _subsets(members) if full else _short_cycles(inside):
+        subsets = (itertools.combinations(members, size) for size in range(2, len(members) + 1))
+        for subset in itertools.chain.from_iterable(subsets) if full else _short_cycles(inside):
             stuck: dict[int, list[Option]] = {}
             free: list[Option] = []
             for option in itertools.chain.from_iterable(self.part.options[cls] for cls in subset):
@@ -212,11 +213,6 @@ class Program:
             return None, bound, message
         picked = {o.cls: o for o, value in zip(self.options, result.x, strict=False) if value > 0.5}
         return self.part.active(picked), bound, message
-
-
-def _subsets(members: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for size in range(2, len(members) + 1):
-        yield from itertools.combinations(members, size)
 
 
 def _short_cycles(uses: Mapping[int, Sequence[int]]) -> list[tuple[int, ...]]:

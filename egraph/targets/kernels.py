@@ -17,11 +17,7 @@ _SHORT: Mapping[str, str] = {
 #: Element types kernels are listed for.
 DTYPES = tuple(_SHORT.values())
 # Groups of dtypes in the tables.
-_SETS: Mapping[str, str] = {
-    "any": "float int bf16 b1",
-    "float": "f16 f32 f64",
-    "int": "i8 i16 i32 i64 u8 u16 u32 u64",
-}
+_SETS: Mapping[str, str] = {"any": "float int bf16 b1", "float": "f16 f32 f64", "int": "i8 i16 i32 i64 u8 u16 u32 u64"}
 
 
 def expand(table: Kernels) -> set[tuple[str, str, str]]:

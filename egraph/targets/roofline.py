@@ -60,7 +60,7 @@ class Roofline:
         if op in _VIEWS:
             return self.prices.view
         if op in _PRODUCTS:
-            return self._product(op, work)
+            return self._multiply(sum(t.size for t in work.outs[:1]) * _depth(op, work), work)
         if op in _ATTENTION:
             return self._attention(op, work)
         if op in self.prices.bodies and _is_half(work):
@@ -71,7 +71,8 @@ class Roofline:
         """The name under which the operator has a price."""
         rows = self.prices.rows
         op = work.op if work.op in rows else _TERMS.get(work.op, work.op)
-        others = (f"{op}+{work.attrs.get('approximate')}", f"{op}3" if _rank(work.ins[:1]) == 3 else op)
+        three = any(len(t.shape or ()) == 3 for t in work.ins[:1])
+        others = (f"{op}+{work.attrs.get('approximate')}", f"{op}3" if three else op)
         return next((name for name in others if name in rows), op)
 
     def _rate(self, op: str, work: Work) -> Rate:
@@ -100,12 +101,8 @@ class Roofline:
         time = max((rate.half if half and rate.half is not None else rate.full) * elements, byte * (read + written))
         return self.prices.launch + int(time * self.prices.widening if widened else time)
 
-    def _product(self, op: str, work: Work) -> int:
-        """A matrix product or convolution: multiply-adds, or the traffic of its operands."""
-        macs = sum(t.size for t in work.outs[:1]) * _depth(op, work)
-        return self._multiply(macs, work)
-
     def _multiply(self, macs: int, work: Work) -> int:
+        """A matrix product or convolution: multiply-adds, or the traffic of its operands."""
         p, half = self.prices, _is_half(work)
         widened = half and p.widening != 1.0
         traffic = _traffic(work.ins, widened)[0] + _traffic(work.outs, widened)[0]
@@ -252,10 +249,6 @@ def _traffic(tensors: tuple[TensorType, ...], widened: bool) -> tuple[int, int]:
         total += size * (4 if widened and tensor.dtype in HALF else tensor.width)
         largest = max(largest, size)
     return total, largest
-
-
-def _rank(tensors: tuple[TensorType, ...]) -> int | None:
-    return len(tensors[0].shape) if tensors and tensors[0].shape is not None else None
 
 
 def _int(attrs: Mapping[str, object], name: str, default: int) -> int:

@@ -115,10 +115,7 @@ _BUILT_IN: Mapping[str, RuntimeFile] = {runtime.NAME: runtime for runtime in (cp
 
 
 def from_kernels(
-    kernels: Iterable[Kernel],
-    name: str = "cpu",
-    provider: str = "CPUExecutionProvider",
-    opset_max: int = 28,
+    kernels: Iterable[Kernel], name: str = "cpu", provider: str = "CPUExecutionProvider", opset_max: int = 28
 ) -> Target:
     """The target of an installed onnxruntime, from its registered kernels; names as in `target`.
 
@@ -147,9 +144,8 @@ def from_kernels(
 def target(name: str) -> Target:
     """The built-in target of that name: "cpu" (onnxruntime 1.32) or "cuda" (its documented kernels).
 
-    "cuda" was not run. It holds the documented types of the fused ops, and for the other ops of the default
-    domain what the CPU provider, which onnxruntime falls back to, can load. Raises TargetError listing the
-    known names.
+    "cuda" was not run. It holds the documented types of the fused ops, and for the other ops of the default domain what
+    the CPU provider, which onnxruntime falls back to, can load. Raises TargetError listing the known names.
     """
     if name not in _BUILT_IN:
         raise TargetError(f"no target {name!r}; known targets: {', '.join(sorted(_BUILT_IN))}")

@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import erf, sigmoid
-from .op import IllFormed, NodeView, Op, declare, form
+from .op import IllFormed, NodeReader, NodeView, Op, declare, form
 
 
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
-    y = x.astype(np.float64)
-    return np.asarray(0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))).astype(x.dtype)
+    return np.asarray(0.5 * x.astype(np.float64) * _tanh_plus(x.astype(np.float64))).astype(x.dtype)
 
 
 def _tanh_plus(x: np.ndarray) -> np.ndarray:
-    y = x.astype(np.float64)
-    return (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3))).astype(x.dtype)
+    return (1 + np.tanh(0.7978845608028654 * _cubic(x.astype(np.float64)))).astype(x.dtype)
 
 
 def _cubic(x: np.ndarray) -> np.ndarray:
@@ -50,16 +48,9 @@ def _read_gelu(node: NodeView) -> tuple[Any, ...] | None:
     return ("FastGelu", node.x()) if node.dims() else None  # printed as an operator that takes no scalar
 
 
-def _read_ms_gelu(node: NodeView) -> tuple[Any, ...] | None:
-    return ("Gelu", node.x()) if node.count() == 1 else None
-
-
-def _read_fast_gelu(node: NodeView) -> tuple[Any, ...] | None:
-    return ("FastGelu", node.x()) if node.count() == 1 else None  # a second operand is a bias
-
-
-def _read_quick_gelu(node: NodeView) -> tuple[Any, ...]:
-    return ("QuickGelu", node.x(), node.float("alpha", 1.702))
+def _read_alone(name: str) -> NodeReader:
+    """Without a second operand, which is a bias."""
+    return lambda node: (name, node.x()) if node.count() == 1 else None
 
 
 _MS = "com.microsoft::"
@@ -67,15 +58,16 @@ _MS = "com.microsoft::"
 GELU = declare(
     "Gelu", "x", _gelu, "same", role="fused", floating=True,
     forms=(form(f"{_MS}Gelu", "x"), form("Gelu", "x", since=20)),
-    reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_ms_gelu},
+    reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_alone("Gelu")},
 )  # fmt: skip
 FAST_GELU = declare(
     "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True, requires=_no_scalar,
-    forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_fast_gelu},
+    forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_alone("FastGelu")},
 )  # fmt: skip
 QUICK_GELU = declare(
     "QuickGelu", "x alpha:f64", _quick_gelu, "same", role="fused", floating=True,
-    forms=(form(f"{_MS}QuickGelu", "x", "alpha"),), reads={f"{_MS}QuickGelu": _read_quick_gelu},
+    forms=(form(f"{_MS}QuickGelu", "x", "alpha"),),
+    reads={f"{_MS}QuickGelu": lambda node: ("QuickGelu", node.x(), node.float("alpha", 1.702))},
 )  # fmt: skip
 
 TERMS: tuple[Op, ...] = (

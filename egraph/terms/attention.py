@@ -12,7 +12,7 @@ import numpy as np
 from .arithmetic import quiet, softmax
 from .norm import rms_norm
 from .op import NODE, IllFormed, NodeView, Op, declare, form
-from .rope import rope
+from .rope import bnsh, flat, rope
 
 
 def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
@@ -82,11 +82,7 @@ def onnx_attention_flat(
     cap: float,
 ) -> np.ndarray:  # fmt: skip
     """The same on [B,S,N*H], [B,T,KV*H] and [B,T,KV*Hv]; returns [B,S,N*Hv]."""
-    split = [
-        t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3) for t, n in ((q, heads), (k, kv_heads), (v, kv_heads))
-    ]
-    out = onnx_attention(split[0], split[1], split[2], mask, scale, cap)
-    return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
+    return flat(onnx_attention(bnsh(q, heads), bnsh(k, kv_heads), bnsh(v, kv_heads), mask, scale, cap))
 
 
 def ms_mha(
@@ -97,7 +93,7 @@ def ms_mha(
     q [B,S,N*H]; k, v [B,T,N*H] or both [B,N,T,H]; mask [B or 1,N or 1,S,T].
     Returns [B,S,N*Hv]; H and Hv may differ in the 3-D form only.
     """
-    split = [t if t.ndim == 4 else t.reshape(*t.shape[:2], heads, -1).transpose(0, 2, 1, 3) for t in (q, k, v)]
+    split = [t if t.ndim == 4 else bnsh(t, heads) for t in (q, k, v)]
     if k.ndim == 4 and k.shape[-1] != v.shape[-1]:
         raise ValueError("k and v of rank 4 have one head size")
     if any(t.shape[1] != heads for t in split):
@@ -105,8 +101,7 @@ def ms_mha(
     full = (*split[0].shape[:3], split[1].shape[2])
     if mask is not None and (mask.ndim != 4 or any(a not in (1, b) for a, b in zip(mask.shape, full, strict=True))):
         raise ValueError("the mask is [B or 1, N or 1, S, T]")
-    out = sdpa(split[0], split[1], split[2], mask, scale, 0.0, 0)
-    return out.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
+    return sdpa(split[0], split[1], split[2], mask, scale, 0.0, 0).transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
 
 def ms_gqa(
@@ -122,19 +117,14 @@ def ms_gqa(
     """
     if not int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0] or (seqlens + 1 != int(total)).any():
         raise ValueError("the total length is that of the past and of q, the caches have a row for each position")
-    heads = [
-        t.reshape(*t.shape[:2], n, -1).transpose(0, 2, 1, 3)
-        for t, n in ((q, num_heads), (k, kv_num_heads), (v, kv_num_heads))
-    ]
     c, s = cos[ids][:, None], sin[ids][:, None]
     turned = [
         rope(t if w is None else rms_norm(t, w, eps), c, s, pairs)
-        for t, w in ((heads[0], q_weight), (heads[1], k_weight))
+        for t, w in ((bnsh(q, num_heads), q_weight), (bnsh(k, kv_num_heads), k_weight))
     ]
     keys = np.concatenate([past_key, turned[1]], axis=2)
-    values = np.concatenate([past_value, heads[2]], axis=2)
-    out = sdpa(turned[0], keys, values, bias, scale, cap, 0)
-    return [out.transpose(0, 2, 1, 3).reshape(q.shape), keys, values]
+    values = np.concatenate([past_value, bnsh(v, kv_num_heads)], axis=2)
+    return [sdpa(turned[0], keys, values, bias, scale, cap, 0).transpose(0, 2, 1, 3).reshape(q.shape), keys, values]
 
 
 def widens(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None) -> bool:
@@ -161,11 +151,6 @@ def _grouped_heads(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
         raise IllFormed("k and v have the same number of heads, which divides that of q")
 
 
-def _thin(mask: np.ndarray | None) -> None:
-    if mask is not None and mask.ndim > 4:
-        raise IllFormed("a mask has no more axes than the scores")
-
-
 def _scores_fit(q: np.ndarray, k: np.ndarray, scale: float) -> None:
     if q.ndim != k.ndim or q.ndim not in (3, 4):
         raise IllFormed("scores take operands of rank 4, or of rank 3 for one head without an axis")
@@ -181,7 +166,8 @@ def _sdpa_fit(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     _one_type(q, k, v, mask)
     _bnsh(q, k, v)
     _grouped_heads(q, k, v)
-    _thin(mask)
+    if mask is not None and mask.ndim > 4:
+        raise IllFormed("a mask has no more axes than the scores")
 
 
 def _attention_fit(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, *numbers: float) -> None:
@@ -195,6 +181,11 @@ def _flat_fit(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
     _one_type(q, k, v, mask)
     if any(t.ndim != 3 for t in (q, k, v)):
         raise IllFormed("this form of attention takes operands of rank 3")
+
+
+def _yes_or_no(x: np.ndarray, guard: int) -> None:
+    if guard not in (0, 1):
+        raise IllFormed("a softmax has a guard or none")
 
 
 def _one_operand(x: np.ndarray, *numbers: int) -> None:
@@ -237,7 +228,7 @@ TERMS: tuple[Op, ...] = (
         doc="scores, soft cap (0: none), mask added",
     ),
     declare(
-        "SafeSoftmax", "x guard:i64", safe_softmax, "same", role="marker", floating=True,
+        "SafeSoftmax", "x guard:i64", safe_softmax, "same", role="marker", floating=True, requires=_yes_or_no,
         doc="softmax; guard 1: rows of NaN become 0",
     ),
     declare(

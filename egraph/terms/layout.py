@@ -50,6 +50,11 @@ def _not_empty(x: np.ndarray, target: np.ndarray) -> None:
         raise IllFormed("reshape of an empty tensor")
 
 
+def _from_the_front(x: np.ndarray, index: int, axis: int) -> None:
+    if index < 0:
+        raise IllFormed("a cell is counted from the front")
+
+
 def _one_type(xs: list[np.ndarray], axis: int) -> None:
     if len({x.dtype for x in xs}) > 1:
         raise IllFormed("Concat of different element types")
@@ -98,7 +103,7 @@ TERMS: tuple[Op, ...] = (
         lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64", exact=True,
     ),
     declare("Cell", "x index:i64 axis:i64", lambda x, i, a: np.take(x, i, axis=a), role="marker", common=True,
-            doc="x at a place"),
+            requires=_from_the_front, doc="x at a place"),
     declare("Stack", "x y axis:i64", lambda x, y, a: np.stack([x, y], axis=a), role="marker", common=True,
             doc="both along a new axis"),
 )  # fmt: skip

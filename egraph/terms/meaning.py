@@ -1,8 +1,7 @@
 """The numeric meaning of terms: one side of a rule on arrays.
 
-Terms are evaluated as ONNX would run them: operands of an elementwise operator share their element type,
-slices of constant bounds are in range, a quarter turn needs an even last axis. What a model cannot hold is
-`IllFormed`.
+Terms are evaluated as ONNX would run them: operands of an elementwise operator share their element type, slices of
+constant bounds are in range, a quarter turn needs an even last axis. What a model cannot hold is `IllFormed`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ _BAD = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 
 
 def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
-    """The value of a term. `wide` computes in float64: floating leaves and casts to floating types become
-    float64.
+    """The value of a term. `wide` computes in float64: floating leaves and casts to floating types become float64.
 
     Raises IllFormed where the operator does not take the operands, KeyError for a variable env does not bind.
     """

@@ -17,14 +17,12 @@ def rnorm(x: np.ndarray, eps: float) -> np.ndarray:
 
 
 def rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
-    wide = x.astype(np.float64)
-    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps) * w).astype(x.dtype)
+    return np.asarray(rnorm(x.astype(np.float64), eps) * w).astype(x.dtype)
 
 
 def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
-    centered = wide - wide.mean(-1, keepdims=True)
-    normed = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + eps) * w
+    normed = rnorm(wide - wide.mean(-1, keepdims=True), eps) * w
     return np.asarray(normed if b is None else normed + b).astype(x.dtype)
 
 

@@ -36,12 +36,26 @@ def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> np.ndar
     return np.asarray(x * widen(cos, pairs) + rotate(x, pairs) * widen(sin, pairs))
 
 
+def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> np.ndarray:
+    """rope of the first `width` channels (0: all)."""
+    r = width or x.shape[-1]
+    return np.concatenate([rope(x[..., :r], cos, sin, pairs), x[..., r:]], axis=-1)
+
+
+def bnsh(x: np.ndarray, heads: int) -> np.ndarray:
+    """[B,S,N*H] as [B,N,S,H]."""
+    return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def flat(x: np.ndarray) -> np.ndarray:
+    """[B,N,S,H] as [B,S,N*H]."""
+    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
+
+
 def rope_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int) -> np.ndarray:
     """rope of the first `width` channels (0: all) with one row of cos and sin [B or 1, S, h] per position."""
     axis = 2 if layout else 1
-    r = width or x.shape[-1]
-    turned = rope(x[..., :r], np.expand_dims(cos, axis), np.expand_dims(sin, axis), pairs)
-    return np.concatenate([turned, x[..., r:]], axis=-1)
+    return turned(x, np.expand_dims(cos, axis), np.expand_dims(sin, axis), pairs, width)
 
 
 def _rope_each(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> np.ndarray:
@@ -52,23 +66,17 @@ def ms_rope(
     x: np.ndarray, ids: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int
 ) -> np.ndarray:
     """com.microsoft RotaryEmbedding. x [B,N,S,H] or [B,S,N*H]; ids [B,S] or [1] (offset); cos, sin [L, R/2]."""
-    three = x.ndim == 3
     size = x.shape[-1] // heads if heads else 2 * cos.shape[-1]
-    y = x.reshape(*x.shape[:2], -1, size).transpose(0, 2, 1, 3) if three else x
+    y = x.reshape(*x.shape[:2], -1, size).transpose(0, 2, 1, 3) if x.ndim == 3 else x
     pos = ids if ids.ndim == 2 else np.broadcast_to(int(ids[0]) + np.arange(y.shape[2]), (y.shape[0], y.shape[2]))
-    c, s = cos[pos][:, None], sin[pos][:, None]
-    r = width or size
-    y = np.concatenate([rope(y[..., :r], c, s, pairs), y[..., r:]], axis=-1)
-    return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
+    y = turned(y, cos[pos][:, None], sin[pos][:, None], pairs, width or size)
+    return flat(y) if x.ndim == 3 else y
 
 
 def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int) -> np.ndarray:
     """ai.onnx RotaryEmbedding-23 without position_ids. x [B,N,S,H] or [B,S,N*H]; cos, sin [B,S,R/2]."""
-    three = x.ndim == 3
-    y = x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3) if three else x
-    r = width or y.shape[-1]
-    y = np.concatenate([rope(y[..., :r], cos[:, None], sin[:, None], pairs), y[..., r:]], axis=-1)
-    return y.transpose(0, 2, 1, 3).reshape(x.shape) if three else y
+    y = turned(bnsh(x, heads) if x.ndim == 3 else x, cos[:, None], sin[:, None], pairs, width)
+    return flat(y) if x.ndim == 3 else y
 
 
 def _one_shape(x: np.ndarray, y: np.ndarray, pairs: int) -> None:

@@ -7,15 +7,16 @@ means the same under the operator sets of the model and the result does not beco
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
-from types import MappingProxyType
 
 import onnx_ir as ir
 from onnxruntime.capi import _pybind_state
 
 from ...egraph.errors import ModelError
+from ..declared import Kind
 from ..model.names import Names
 from ..model.tensors import renamed
 from ..model.wellformed import label
@@ -27,7 +28,6 @@ from ..shapes.inference import GRAPH_TYPES, graphs_of
 _NODES, _GROWTH = 20_000, 4
 
 Identifier = tuple[str, str, str]
-Kind = tuple[str, str]
 
 
 def inline(model: ir.Model, operators: Collection[Kind] = ()) -> tuple[str, ...]:
@@ -177,12 +177,10 @@ class _Inlining:
         if total(whole) <= bound:
             return
         # the functions that call others are the larger ones, so each that stays keeps what it calls
-        limits, low, high = [0, *sorted(set(whole.values()))], 0, len(set(whole.values()))
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if total(sizes(limits[middle])) <= bound else (low, middle - 1)
+        limits = sorted({0, *whole.values()})
+        most = limits[max(0, bisect_right(limits, bound, key=lambda limit: total(sizes(limit))) - 1)]
         for key in order:
-            if key not in self.reasons and whole[key] > limits[low]:
+            if key not in self.reasons and whole[key] > most:
                 grown = f"{whole[key]:,}" if whole[key] < 10**9 else "more than 1,000,000,000"
                 self.reasons[key] = f"it stands for {grown} nodes, too many to write out; the file holds {file:,}"
 
@@ -190,22 +188,18 @@ class _Inlining:
 def _checked(key: Identifier, function: ir.Function) -> list[ir.Node]:
     """The nodes of a function, those of its bodies included; in order, once it is sorted."""
     waiting = [*function]
-    if any(a.type in GRAPH_TYPES for a in function.attributes.values()):
-        raise _takes_graph(key)
+    takes = any(a.type in GRAPH_TYPES for a in function.attributes.values())
     for node in waiting:
-        if any(a.type in GRAPH_TYPES and a.is_ref() for a in node.attributes.values()):
-            raise _takes_graph(key)
-        for body in graphs_of(node):
+        takes = takes or any(a.type in GRAPH_TYPES and a.is_ref() for a in node.attributes.values())
+        for body in () if takes else graphs_of(node):
             waiting += body
+    if takes:
+        raise ModelError(f"local function {_name(key)} takes a graph as an attribute; write its calls out first")
     try:
         function.sort()
     except ValueError as error:
         raise ModelError(f"local function {_name(key)} has a cycle; ONNX graphs are acyclic") from error
     return waiting
-
-
-def _takes_graph(key: Identifier) -> ModelError:
-    return ModelError(f"local function {_name(key)} takes a graph as an attribute; write its calls out first")
 
 
 def _callees_first(calls: Mapping[Identifier, Mapping[Identifier, int]]) -> list[Identifier]:
@@ -235,12 +229,25 @@ class _Inliner:
         if len(call.inputs) > len(function.inputs) or len(call.outputs) > len(function.outputs):
             what = f"{len(call.inputs)} inputs and {len(call.outputs)} outputs"
             raise ModelError(f"{label(call)}: {what} are not what {_name(call.op_identifier())} has")
-        attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
-        copy = _Copy(self._names, call, {**attributes, **call.attributes})
-        given = [*call.inputs, *[None] * (len(function.inputs) - len(call.inputs))]
-        copy.values.update(zip(function.inputs, given, strict=True))
-        made = [copy.node(node) for node in function]
-        results = [(copy.values[f], out) for f, out in zip(function.outputs, call.outputs, strict=False) if out.name]
+        try:
+            copy = function.clone()
+        except RuntimeError as error:  # of onnx-ir, which names the innermost cause
+            name = _name(call.op_identifier())
+            raise ModelError(f"local function {name}: an input of a node in it is produced by nothing") from error
+        made, outputs = [*copy], [*copy.outputs]
+        given = {f: call.inputs[i] if i < len(call.inputs) else None for i, f in enumerate(copy.inputs)}
+        attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | {**call.attributes}
+        for node in made:
+            self._adapt(node, call, attributes)
+        copy.remove(made)
+        copy.inputs.clear()
+        copy.outputs.clear()
+        for operand, value in given.items():
+            if value is not None:
+                operand.replace_all_uses_with(value, replace_graph_outputs=True)
+            for use in [*operand.uses()]:
+                use.node.replace_input_with(use.idx, None)
+        results = [(given.get(f, f), out) for f, out in zip(outputs, call.outputs, strict=False) if out.name]
         fresh = {out for node in made for out in node.outputs}
         # outputs of the graph first: they must keep their names
         for value, out in sorted(results, key=lambda result: not result[1].is_graph_output()):
@@ -264,6 +271,36 @@ class _Inliner:
         graph.insert_after(call, made)
         graph.remove(call, safe=True)
 
+    def _adapt(self, node: ir.Node, call: ir.Node, attributes: Mapping[str, ir.Attr]) -> None:
+        """Give a node copied out of a function, and what is in its bodies, new names and the attributes of the call."""
+        for key, a in [*node.attributes.items()]:
+            value = attributes.get(a.ref_attr_name or "") if a.is_ref() else a
+            if value is None:  # nor has it a default: the node has no such attribute, and its operator's default holds
+                node.attributes.pop(key)
+            elif value is not a:
+                node.attributes[key] = ir.Attr(key, value.type, value.value)
+        for body in graphs_of(node):
+            stored = [*body.initializers.values()]
+            body.initializers.clear()  # a new name may be that of one that is yet to get its own
+            for v in dict.fromkeys((*body.inputs, *stored)):
+                self._rename(v)
+            for v in stored:
+                body.register_initializer(v)
+            for inner in body:
+                self._adapt(inner, call, attributes)
+        for v in node.outputs:
+            self._rename(v)
+        node.name = self._names.nodes.fresh(node.name or f"{call.name or call.op_type}/{node.op_type}")
+        metadata = {**call.metadata_props, **node.metadata_props}
+        node.metadata_props.clear()
+        node.metadata_props.update(metadata)
+
+    def _rename(self, value: ir.Value) -> None:
+        name = self._names.values.fresh(value.name) if value.name else ""  # "" is an output that is left out
+        if value.const_value is not None:
+            value.const_value = renamed(value.const_value, name)
+        value.name = name
+
 
 def _take_over(value: ir.Value, out: ir.Value, final: bool) -> None:
     """Let a value be called what the output of the call was; an output of the graph stays just as it was declared."""
@@ -275,57 +312,3 @@ def _take_over(value: ir.Value, out: ir.Value, final: bool) -> None:
     value.doc_string = out.doc_string or value.doc_string
     value.metadata_props.update(out.metadata_props)
     value.meta.update(out.meta)
-
-
-class _Copy:
-    """Copies nodes out of a function; `values` are what its values are in the graph, None for one left out."""
-
-    def __init__(self, names: Names, call: ir.Node, attributes: Mapping[str, ir.Attr]) -> None:
-        self.values: dict[ir.Value, ir.Value | None] = {}
-        self._names, self._call, self._given = names, call, MappingProxyType(dict(attributes))
-
-    def node(self, node: ir.Node) -> ir.Node:
-        try:
-            inputs = [None if v is None else self.values[v] for v in node.inputs]
-        except KeyError as error:
-            raise ModelError(f"{label(node)}: an input is produced by nothing") from error
-        attributes = [b for a in node.attributes.values() if (b := self._attribute(a)) is not None]
-        made = ir.Node(
-            node.domain, node.op_type, inputs, attributes, overload=node.overload, version=node.version,
-            outputs=[self._value(v) for v in node.outputs], doc_string=node.doc_string,
-            name=self._names.nodes.fresh(node.name or f"{self._call.name or self._call.op_type}/{node.op_type}"),
-            metadata_props={**self._call.metadata_props, **node.metadata_props},
-        )  # fmt: skip
-        made.meta.update(node.meta)
-        return made
-
-    def _value(self, value: ir.Value) -> ir.Value:
-        name = self._names.values.fresh(value.name) if value.name else ""  # "" is an output that is left out
-        shape = value.shape.copy() if value.shape is not None else None
-        tensor = None if value.const_value is None else renamed(value.const_value, name)
-        made = ir.Value(name=name, type=value.type, shape=shape, doc_string=value.doc_string, const_value=tensor,
-                        metadata_props=dict(value.metadata_props))  # fmt: skip
-        made.meta.update(value.meta)
-        self.values[value] = made
-        return made
-
-    def _attribute(self, attribute: ir.Attr) -> ir.Attr | None:
-        if attribute.is_ref():
-            given = self._given.get(attribute.ref_attr_name or "")
-            # without a value and a default, the node has no such attribute, and its operator's default holds
-            return None if given is None else ir.Attr(attribute.name, given.type, given.value)
-        if attribute.type == ir.AttributeType.GRAPH:
-            return ir.AttrGraph(attribute.name, self._graph(attribute.as_graph()))
-        if attribute.type == ir.AttributeType.GRAPHS:
-            return ir.AttrGraphs(attribute.name, [self._graph(graph) for graph in attribute.as_graphs()])
-        return attribute
-
-    def _graph(self, graph: ir.Graph) -> ir.Graph:
-        inputs = [self._value(v) for v in graph.inputs]
-        stored = [self.values.get(v) or self._value(v) for v in graph.initializers.values()]
-        nodes = [self.node(node) for node in graph]
-        outputs = [made for v in graph.outputs if (made := self.values[v]) is not None]
-        return ir.Graph(
-            inputs, outputs, nodes=nodes, initializers=stored, doc_string=graph.doc_string, name=graph.name,
-            opset_imports=dict(graph.opset_imports), metadata_props=dict(graph.metadata_props),
-        )  # fmt: skip

@@ -33,8 +33,6 @@ def relist(model: ir.Model, inputs: Iterable[ir.Value]) -> None:
         model.graph.inputs.append(value)
         if value.const_value is not None and value.name not in model.graph.initializers:
             if value.type is None:
-                value.type, value.shape = (
-                    ir.TensorType(value.const_value.dtype),
-                    ir.Shape(value.const_value.shape.numpy()),
-                )
+                tensor = value.const_value
+                value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
             model.graph.register_initializer(value)

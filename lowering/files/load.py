@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import onnx
@@ -17,12 +18,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from onnx_ir.passes.common import TopologicalSortPass
 
 from ...egraph.errors import ModelError, one_line
+from ..declared import Kind
 from ..model import wellformed
 from ..model.domains import DEFAULT, keep_order, unify
 from ..model.tensors import external, moved, own_names, side_file
-from ..shapes.inference import GRAPH_TYPES, graphs_of
+from ..shapes.inference import GRAPH_TYPES, inner_uses
 from .constants import lift
-from .functions import Kind, inline
+from .functions import inline
 from .redeclared import complete, settle
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
@@ -73,12 +75,11 @@ class Loaded:
 def load(source: Source, operators: Collection[Kind] = ()) -> Loaded:
     """Read and check a model. The caller's object is not changed and its weights are not copied.
 
-    Calls of local functions are written out, but for those named as an operator of onnxruntime or of `operators`,
-    which are that operator, and those that `Loaded.calls` names.
-    Raises ModelError naming the file or node when the model cannot be read: missing, truncated, no outputs,
-    a cycle, a value nothing produces, an opset newer than the installed onnx knows, external data missing,
-    too short or outside the model's folder; and when it holds what would be lost: sparse initializers or
-    training information.
+    Calls of local functions are written out, but for those named as an operator of onnxruntime or of `operators`, which
+    are that operator, and those that `Loaded.calls` names. Raises ModelError naming the file or node when the model
+    cannot be read: missing, truncated, no outputs, a cycle, a value nothing produces, an opset newer than the installed
+    onnx knows, external data missing, too short or outside the model's folder; and when it holds what would be lost:
+    sparse initializers or training information.
     """
     if isinstance(source, onnx.ModelProto):
         model = _deserialize(source, "the ModelProto")
@@ -333,38 +334,14 @@ def _in_order(graph: ir.Graph) -> bool:
 
 
 def _on_cycle(model: ir.Model) -> str:
-    """A node that waits for itself: from a node that never becomes ready, upwards until one repeats."""
+    """A node that waits for itself."""
     for graph in model.graphs():
-        needs = {node: _producers(node, graph) for node in graph}
-        users: dict[ir.Node, list[ir.Node]] = {}
-        for node, producers in needs.items():
-            for p in producers:
-                users.setdefault(p, []).append(node)
-        missing = {node: len(producers) for node, producers in needs.items()}
-        ready = [node for node, count in missing.items() if not count]
-        while ready:
-            node = ready.pop()
-            del missing[node]
-            for user in users.get(node, ()):
-                missing[user] -= 1
-                if not missing[user]:
-                    ready.append(user)
-        if missing:
-            seen: set[ir.Node] = set()
-            node = next(iter(missing))
-            while node not in seen:
-                seen.add(node)
-                node = next(p for p in needs[node] if p in missing)
-            return wellformed.label(node)
+        order = TopologicalSorter[ir.Node]()
+        for node in graph:
+            made = (v.producer() for v in (*node.inputs, *inner_uses(node)) if v is not None)
+            order.add(node, *(p for p in made if p is not None and p.graph is graph))
+        try:
+            order.prepare()
+        except CycleError as error:
+            return wellformed.label(error.args[1][0])
     return "a subgraph"
-
-
-def _producers(node: ir.Node, graph: ir.Graph) -> dict[ir.Node, None]:
-    """The nodes of `graph` whose values the node uses, its bodies included."""
-    found: dict[ir.Node, None] = {}
-    for inner in (node, *(n for body in graphs_of(node) for n in body.all_nodes())):
-        for v in inner.inputs:
-            producer = None if v is None else v.producer()
-            if producer is not None and producer.graph is graph:
-                found[producer] = None
-    return found

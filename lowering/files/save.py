@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import itertools
 import os
 import re
 import shutil
@@ -44,13 +45,12 @@ def save(
 ) -> None:  # fmt: skip
     """Write `model` to `path`; its external data is copied beside it unless it lies there already.
 
-    `texts` are further files, in UTF-8. `needed` are files that must stay as they are, beside those the model's
-    tensors lie in, each with its stamp when the model was read. The model is not changed, not even meanwhile.
-    `original` is what the model was read from if it is still that: then it is written as it was, if its external
-    data can lie beside `path` under the names it has.
-    Saves to one folder wait for each other, where the system has locks on folders.
-    Raises OutputError when a place cannot be written or holds a tensor, or when an external file is gone, or
-    another than it was; then, and when the process is interrupted, every file is as it was.
+    `texts` are further files, in UTF-8. `needed` are files that must stay as they are, beside those the model's tensors
+    lie in, each with its stamp when the model was read. The model is not changed, not even meanwhile. `original` is
+    what the model was read from if it is still that: then it is written as it was, if its external data can lie beside
+    `path` under the names it has. Saves to one folder wait for each other, where the system has locks on folders.
+    Raises OutputError when a place cannot be written or holds a tensor, or when an external file is gone, or another
+    than it was; then, and when the process is interrupted, every file is as it was.
     """
     target = destination(path)
     files = {destination(name): text for name, text in (texts or {}).items()}
@@ -159,7 +159,8 @@ class _Weights:
         self.parts: list[Path] = []
         self._place, self._model = place, model
         self._moves: list[tuple[Path, Callable[[str], None]]] = []
-        large = _in_memory(model) > _PROTOBUF_LIMIT
+        tensors = (v.const_value for g in model.graphs() for v in g.initializers.values())
+        large = sum(t.nbytes for t in tensors if t is not None and _movable(t)) > _PROTOBUF_LIMIT
         if not large and all(_beside(tensor, place) for tensor, _ in external(model)):
             return
         self._model = model.clone()  # shares the tensors; another thread may be saving the same model
@@ -215,12 +216,6 @@ def _beside(tensor: ir.ExternalTensor, place: Path) -> bool:
     return Path(tensor.base_dir).resolve() == place
 
 
-def _in_memory(model: ir.Model) -> int:
-    """Bytes of the initializers that are in no side file."""
-    tensors = (v.const_value for g in model.graphs() for v in g.initializers.values())
-    return sum(t.nbytes for t in tensors if t is not None and _movable(t))
-
-
 def _movable(tensor: ir.TensorProtocol) -> bool:
     """Whether it is in memory and may lie in a file: strings may not."""
     return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype != ir.DataType.STRING
@@ -263,14 +258,9 @@ def _named(
         names[part] = next(same, "")
         if names[part]:
             there.remove(names[part])
-    for part, name in names.items():
-        count = 0
-        while not name:
-            name = _side_name(target, count)
-            if os.path.lexists(target.with_name(name)) or name.casefold() in taken:
-                name, count = "", count + 1
-        names[part] = name
-        taken.add(name.casefold())
+    unused = (_side_name(target, count) for count in itertools.count())
+    for part in [part for part, name in names.items() if not name]:
+        names[part] = next(n for n in unused if not os.path.lexists(target.with_name(n)) and n.casefold() not in taken)
     return names
 
 

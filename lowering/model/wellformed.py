@@ -89,16 +89,9 @@ class _Check:
             _text(name)
         known = outer | here if outer else here
         for node in nodes:
-            for text in (
-                node.name,
-                node.op_type,
-                node.domain,
-                node.overload,
-                node.doc_string,
-                *(a.name for a in node.attribute),
-                *(text for entry in node.metadata_props for text in (entry.key, entry.value)),
-            ):
-                _text(text)
+            _strings(node, beside=("input", "output", "attribute"))
+            for a in node.attribute:
+                _text(a.name)
             for name in node.input:
                 if name and name not in known:
                     raise ModelError(f"{label(node)}: input {name!r} is produced by nothing")

@@ -13,28 +13,9 @@ from .moves import matmul, same
 from .values import Function, Known, Operation, Outputs, arange
 
 
-def dequantized(node: Operation) -> Outputs:
-    """The first operand in the type of its scale."""
-    return [Known(node[1].dtype, node[0].dims)]
-
-
 def quantized(node: Operation) -> Outputs:
     """The first operand in the type of its zero point, which is uint8 if left out."""
     return [Known(ir.DataType.UINT8 if node.get(2) is None else node[2].dtype, node[0].dims)]
-
-
-def _product(node: Operation, dtype: ir.DataType | None) -> Outputs:
-    found = matmul(node)
-    return None if found is None else [Known(dtype, found[0].dims)]
-
-
-def product_of_type(operand: int) -> Function:
-    """A product of the first two operands in the type of another one."""
-    return lambda node: _product(node, node[operand].dtype)
-
-
-def product_of_integers(node: Operation) -> Outputs:
-    return _product(node, ir.DataType.INT32)
 
 
 def product_of_blocks(node: Operation) -> Outputs:
@@ -58,11 +39,11 @@ def gathered_blocks(node: Operation) -> Outputs:
 
 #: By their names in com.microsoft.
 TABLE: Mapping[str, Function] = {
-    "DequantizeLinear": dequantized,
+    "DequantizeLinear": lambda node: [Known(node[1].dtype, node[0].dims)],
     "QuantizeLinear": quantized,
-    "DynamicQuantizeMatMul": product_of_type(0),
-    "MatMulIntegerToFloat": product_of_type(2),
-    "MatMulInteger16": product_of_integers,
+    "DynamicQuantizeMatMul": lambda node: [Known(node[0].dtype, matmul(node)[0].dims)],
+    "MatMulIntegerToFloat": lambda node: [Known(node[2].dtype, matmul(node)[0].dims)],
+    "MatMulInteger16": lambda node: [Known(ir.DataType.INT32, matmul(node)[0].dims)],
     "MatMulBnb4": product_of_blocks,
     "GatherBlockQuantized": gathered_blocks,
     "BiasSoftmax": same,

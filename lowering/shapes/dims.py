@@ -191,6 +191,11 @@ class Dims:
         (top,), (bottom,) = parts
         return (self._make({top: 1}), parts[0][top]), (self._make({bottom: 1}), parts[1][bottom])
 
+    def parted(self, dim: Dim) -> tuple[Dim, Dim]:
+        """``(a, b)`` with ``dim == a + b``: its first term, and the rest, which is 0 if there is no other."""
+        (first, count), *rest = sorted(self._of(dim).items(), key=_printed) or [((), 0)]
+        return self._make({first: count}), self._make(dict(rest))
+
     def nonnegative(self, dim: Dim) -> bool:
         """Whether ``dim`` >= 0 is certain."""
         if isinstance(dim, int):
@@ -549,8 +554,7 @@ class Dims:
             number = terms.get((), 0)
             return number if abs(number) < MAX_COUNT else self.opaque("number", number)
         pieces = []
-        for monomial in sorted(terms, key=lambda m: (-len(m), m)):
-            count = terms[monomial]
+        for monomial, count in sorted(terms.items(), key=_printed):
             factors = list(monomial) if abs(count) == 1 and monomial else [str(abs(count)), *monomial]
             pieces.append((" - " if count < 0 else " + ") + "*".join(factors))
         text = "".join(pieces)
@@ -559,6 +563,11 @@ class Dims:
             return self.opaque("sum", text)
         self._terms.setdefault(text, terms)
         return text
+
+
+def _printed(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+    """What terms are ordered by."""
+    return -len(term[0]), term[0]
 
 
 def _divide(monomial: Monomial, count: int, unit: Monomial, size: int) -> tuple[Monomial, int] | None:

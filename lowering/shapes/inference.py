@@ -106,6 +106,10 @@ class Shapes:
         """The symbols a size or element is built from."""
         return frozenset(self._dims.symbols(dim))
 
+    def parted(self, dim: Dim) -> tuple[Dim, Dim]:
+        """The first term of a size or element that is a sum, and the rest; 0 if there is no other."""
+        return self._dims.parted(dim)
+
     def settled(self) -> bool:
         """Whether every size is known as arithmetic on sizes of the graph inputs.
 
@@ -359,18 +363,14 @@ class Inference:
             Known(dtype, () if value.shape is not None and len(value.shape) == 0 else None)
             for value, dtype in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False)
         )
-        states, results = self._settle(body, [counter, condition], carried, [], first_output=1)
-        rest = results[1 + len(states) :]
-        # After no iteration at all onnxruntime takes a scan output's sizes from the body's declaration
-        scans = [Known(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims))) for each in rest]
-        return [*states, *scans]
+        return self._settle(body, [counter, condition], carried, [], first_output=1)
 
     def _scan(self, node: ir.Node) -> Outputs:
         body = node.attributes["body"].as_graph()
         count = node.attributes["num_scan_inputs"].as_int()
         given = [Known() if value is None else self._known.get(value, Known()) for value in node.inputs]
         carried, scanned = given[: len(given) - count], given[len(given) - count :]
-        axes = attribute_ints(node, "scan_input_axes") or (0,) * count
+        axes = node.attributes.get_ints("scan_input_axes") or (0,) * count
         slices = []
         for each, axis in zip(scanned, axes, strict=True):
             dims = each.dims
@@ -379,23 +379,13 @@ class Inference:
                 slices.append(Known(each.dtype, dims[:axis] + dims[axis + 1 :]))
             else:
                 slices.append(Known(each.dtype))
-        states, results = self._settle(body, [], carried, slices, first_output=0)
-        scans = [
-            Known(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims)))
-            for each in results[len(states) :]
-        ]
-        return [*states, *scans]
+        return self._settle(body, [], carried, slices, first_output=0)
 
     def _settle(
-        self,
-        body: ir.Graph,
-        before: list[Known],
-        carried: list[Known],
-        after: list[Known],
-        first_output: int,
-    ) -> tuple[list[Known], list[Known]]:
-        """Assume the carried shapes stay as they start, and drop what an iteration changes until nothing
-        does.
+        self, body: ir.Graph, before: list[Known], carried: list[Known], after: list[Known], first_output: int
+    ) -> list[Known]:
+        """The carried values and the scan outputs. Assumes that the carried shapes stay as they start, and drops what
+        an iteration changes until nothing does.
         """
         # one entry a carried value: None if its rank may change, else which axes are still assumed to stay
         stays = [None if each.dims is None else [True] * len(each.dims) for each in carried]
@@ -419,7 +409,11 @@ class Inference:
                         axes[axis] = settled = False
             if settled:
                 break
-        return [self._state(each, axes) for each, axes in zip(carried, stays, strict=True)], results
+        states = [self._state(each, axes) for each, axes in zip(carried, stays, strict=True)]
+        # After no iteration at all onnxruntime takes a scan output's sizes from the body's declaration
+        rest = results[first_output + len(states) :]
+        scans = [Known(each.dtype, None if each.dims is None else self._unknown(1 + len(each.dims))) for each in rest]
+        return [*states, *scans]
 
     def _state(self, start: Known, stays: list[bool] | None) -> Known:
         """A carried value in some iteration, or after the last: the sizes that vary are new symbols each
@@ -474,8 +468,13 @@ def graphs_of(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def attribute_ints(node: ir.Node, name: str) -> tuple[int, ...]:
-    return tuple(node.attributes[name].as_ints()) if name in node.attributes else ()
+def inner_uses(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that the bodies of a node use, or give as they are, wherever they are made."""
+    for body in graphs_of(node):
+        for inner in body:
+            yield from (value for value in inner.inputs if value is not None)
+            yield from inner_uses(inner)
+        yield from body.outputs
 
 
 def is_tensor(value: ir.Value) -> bool:
@@ -502,9 +501,5 @@ def live_nodes(graph: ir.Graph) -> Callable[[ir.Node], bool]:
         if needed.isdisjoint(node.outputs):
             continue
         nodes.add(node)
-        needed.update(value for value in node.inputs if value is not None)
-        for inner in (inner for body in graphs_of(node) for inner in body.all_nodes()):
-            needed.update(value for value in inner.inputs if value is not None)
-        for body in graphs_of(node):
-            needed.update(body.outputs)
+        needed.update(value for value in (*node.inputs, *inner_uses(node)) if value is not None)
     return nodes.__contains__

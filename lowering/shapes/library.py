@@ -40,12 +40,7 @@ def library(node: Operation, opsets: Mapping[str, int]) -> Outputs:
     context = ShapeInferenceContext(dict(opsets), policy="refine")
     inputs = [None if given is None else stand_ins.value(context, i, given) for i, given in enumerate(node.inputs)]
     copy = ir.Node(
-        domain,
-        kind,
-        inputs,
-        original.attributes.values(),
-        num_outputs=len(original.outputs),
-        version=original.version,
+        domain, kind, inputs, original.attributes.values(), num_outputs=len(original.outputs), version=original.version
     )
     for place, output in enumerate(copy.outputs):
         output.name = f"o{place}"
@@ -81,9 +76,7 @@ class StandIns:
         """An input of the copy."""
         shape = None if given.dims is None else ir.Shape([self.dim(size) for size in given.dims])
         value = ir.Value(
-            name=f"i{place}",
-            shape=shape,
-            type=None if given.dtype is None else ir.TensorType(given.dtype),
+            name=f"i{place}", shape=shape, type=None if given.dtype is None else ir.TensorType(given.dtype)
         )
         if given.contents is not None and given.contents.ndim <= 1 and given.dtype != ir.DataType.BOOL:
             context.set_symbolic_value(value, [self.dim(element) for element in given.contents.ravel()])

@@ -21,15 +21,7 @@ def same(node: Operation) -> Outputs:
     return [Known(node[0].dtype, node[0].dims)]
 
 
-def truth(node: Operation) -> Outputs:
-    return [Known(ir.DataType.BOOL, node[0].dims)]
-
-
-def identity(node: Operation) -> Outputs:
-    return [node[0]]
-
-
-def matmul(node: Operation) -> Outputs:
+def matmul(node: Operation) -> list[Known]:
     a, b = node[0], node[1]
     dtype = a.dtype or b.dtype
     if a.dims is None or b.dims is None or not a.dims or not b.dims:
@@ -47,11 +39,9 @@ def matmul(node: Operation) -> Outputs:
 
 def transpose(node: Operation) -> Outputs:
     data = node[0]
-    if data.dims is None:
-        return [Known(data.dtype)]
-    rank = len(data.dims)
+    rank = len(data.dims or ())
     given = list(node.node.attributes["perm"].as_ints()) if node.has("perm") else list(range(rank))[::-1]
-    if sorted(given) != list(range(rank)):
+    if data.dims is None or sorted(given) != list(range(rank)):
         return [Known(data.dtype)]
     contents = None if data.contents is None else data.contents.transpose(given)
     return [Known(data.dtype, tuple(data.dims[axis] for axis in given), contents)]
@@ -139,13 +129,11 @@ def squeeze(node: Operation) -> Outputs:
 def unsqueeze(node: Operation) -> Outputs:
     data = node[0]
     given = node.ints_or_input("axes", 1)
-    if data.dims is None or given is None:
-        return [Known(data.dtype)]
-    axes = node.axes("axes", 1, len(data.dims) + len(given))
-    if axes is None or len(set(axes)) < len(axes):
+    rank = len(data.dims or ()) + len(given or ())
+    axes = node.axes("axes", 1, rank)
+    if data.dims is None or axes is None or len(set(axes)) < len(axes):
         return [Known(data.dtype)]
     rest = iter(data.dims)
-    rank = len(data.dims) + len(axes)
     sizes = tuple(1 if axis in axes else next(rest) for axis in range(rank))
     contents = None if data.contents is None else pack(list(data.contents.ravel()), sizes)
     return [Known(data.dtype, sizes, contents)]
@@ -182,12 +170,10 @@ def concat(node: Operation) -> Outputs:
 
 def gather(node: Operation) -> Outputs:
     data, indices = node[0], node[1]
-    if data.dims is None or indices.dims is None:
+    axis = node.attribute("axis", 0)
+    if data.dims is None or indices.dims is None or not -len(data.dims) <= axis < len(data.dims):
         return [Known(data.dtype)]
-    rank, axis = len(data.dims), node.attribute("axis", 0)
-    if not -rank <= axis < rank:
-        return [Known(data.dtype)]
-    axis %= rank
+    axis %= len(data.dims)
     sizes = data.dims[:axis] + indices.dims + data.dims[axis + 1 :]
     if data.contents is None or indices.contents is None:
         return [Known(data.dtype, sizes)]
@@ -273,12 +259,10 @@ def slices(node: Operation) -> Outputs:
 
 def split(node: Operation) -> Outputs:
     data, dims, count = node[0], node.dims, len(node.node.outputs)
-    if data.dims is None:
+    axis = node.attribute("axis", 0)
+    if data.dims is None or not -len(data.dims) <= axis < len(data.dims):
         return [Known(data.dtype) for _ in range(count)]
-    rank, axis = len(data.dims), node.attribute("axis", 0)
-    if not -rank <= axis < rank:
-        return [Known(data.dtype) for _ in range(count)]
-    axis %= rank
+    axis %= len(data.dims)
     length = data.dims[axis]
     parts = node.ints_or_input("split", 1)
     if parts is None and not node.has("split") and node.get(1) is None:
@@ -314,16 +298,14 @@ def einsum(node: Operation) -> Outputs:
         for letter, extent in zip(term, shape, strict=True):
             found.setdefault(letter, []).append(extent)
     sizes = {letter: node.dims.broadcast(*extents) for letter, extents in found.items()}
-    if any(sizes.get(letter) is None for letter in out):
-        return [Known(node[0].dtype)]
-    return [Known(node[0].dtype, tuple(size for letter in out if (size := sizes[letter]) is not None))]
+    shape = tuple(size for letter in out if (size := sizes.get(letter)) is not None)
+    return [Known(node[0].dtype, shape if len(shape) == len(out) else None)]
 
 
 TABLE: Mapping[str, Function] = {
     **dict.fromkeys(SAME, same),
-    "IsNaN": truth,
-    "IsInf": truth,
-    "Identity": identity,
+    **dict.fromkeys(("IsNaN", "IsInf"), lambda node: [Known(ir.DataType.BOOL, node[0].dims)]),
+    "Identity": lambda node: [node[0]],
     "Einsum": einsum,
     "MatMul": matmul,
     "Transpose": transpose,

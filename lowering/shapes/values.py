@@ -204,11 +204,13 @@ def truncated(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
             return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
         if isinstance(b, int) and b > 0:
             return node.dims.truncdiv(a, b)
-        if b == 0 or not (node.dims.nonnegative(a) and node.dims.nonnegative(b)):
-            return None
-        return node.dims.floordiv(a, b)
+        return node.dims.floordiv(a, b) if _divides(node.dims, a, b) else None
 
     return divide
+
+
+def _divides(dims: Dims, a: Dim, b: Dim) -> bool:
+    return b != 0 and dims.nonnegative(a) and dims.nonnegative(b)
 
 
 def remainder(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
@@ -217,9 +219,7 @@ def remainder(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
     def modulo(a: Dim, b: Dim) -> Dim | None:
         if isinstance(a, int) and isinstance(b, int):
             return None if b == 0 else int(math.fmod(a, b)) if c_like and abs(a) < 2**53 else a % b
-        if b == 0 or not (node.dims.nonnegative(a) and node.dims.nonnegative(b)):
-            return None
-        return node.dims.sub(a, node.dims.mul(b, node.dims.floordiv(a, b)))
+        return node.dims.sub(a, node.dims.mul(b, node.dims.floordiv(a, b))) if _divides(node.dims, a, b) else None
 
     return modulo
 
@@ -227,36 +227,21 @@ def remainder(node: Operation) -> Callable[[Dim, Dim], Dim | None]:
 def arithmetic(node: Operation) -> Outputs:
     dims = node.dims
     compute: dict[str, Callable[..., Dim | None]] = {
-        "Add": dims.add,
-        "Sub": dims.sub,
-        "Mul": dims.mul,
-        "Div": truncated(node),
-        "Mod": remainder(node),
-        "Max": dims.max,
-        "Min": dims.min,
-        "Sum": dims.add,
-    }
+        "Add": dims.add, "Sum": dims.add, "Sub": dims.sub, "Mul": dims.mul, "Div": truncated(node),
+        "Mod": remainder(node), "Max": dims.max, "Min": dims.min,
+    }  # fmt: skip
     kind = node.node.op_type
     dtype = node[0].dtype if kind == "Pow" else first_dtype(node)
-    if kind == "Div" and dtype not in DISCRETE:
-        return elementwise(node, dtype, None)
-    return elementwise(node, dtype, compute.get(kind), selects=kind in ("Max", "Min"))
+    exact = kind != "Div" or dtype in DISCRETE
+    return elementwise(node, dtype, compute.get(kind) if exact else None, selects=kind in ("Max", "Min"))
 
 
 def comparison(test: Callable[[Dims, Dim, Dim], Dim | None]) -> Function:
     return lambda node: elementwise(node, ir.DataType.BOOL, lambda a, b: test(node.dims, a, b))
 
 
-def equal(dims: Dims, a: Dim, b: Dim) -> Dim | None:
-    return 1 if a == b else 0 if dims.differ(a, b) else None
-
-
 def at_least(dims: Dims, a: Dim, b: Dim) -> Dim | None:
     return 1 if dims.at_least(a, b) else 0 if dims.at_least(b, dims.add(a, 1)) else None
-
-
-def above(dims: Dims, a: Dim, b: Dim) -> Dim | None:
-    return at_least(dims, a, dims.add(b, 1))
 
 
 def logic(node: Operation) -> Outputs:
@@ -290,31 +275,19 @@ def where(node: Operation) -> Outputs:
 
 def clip(node: Operation) -> Outputs:
     data = node[0]
-    low, high = (None if given is None else given.contents for given in (node.get(1), node.get(2)))
-    absent = node.get(1) is None, node.get(2) is None
-    unread = (low is None and not absent[0]) or (high is None and not absent[1])
-    if data.contents is None or unread or node.has("min") or node.has("max"):
+    bounds = [(given, cut) for given, cut in ((node.get(1), node.dims.max), (node.get(2), node.dims.min)) if given]
+    if data.contents is None or any(b.contents is None for b, _ in bounds) or node.has("min") or node.has("max"):
         return [Known(data.dtype, data.dims)]
-    dims = node.dims
     elements = list(data.contents.ravel())
-    if low is not None:
-        elements = [dims.max(element, low.ravel()[0]) for element in elements]
-    if high is not None:
-        elements = [dims.min(element, high.ravel()[0]) for element in elements]
+    for bound, cut in bounds:
+        if bound.contents is not None:
+            elements = [cut(element, bound.contents.ravel()[0]) for element in elements]
     return [Known(data.dtype, data.dims, pack(elements, data.contents.shape))]
-
-
-def negation(node: Operation) -> Outputs:
-    return elementwise(node, node[0].dtype, lambda a: node.dims.sub(0, a))
 
 
 def absolute(node: Operation) -> Outputs:
     sure = node.dims.nonnegative
     return elementwise(node, node[0].dtype, lambda a: abs(a) if isinstance(a, int) else a if sure(a) else None)
-
-
-def rounding(node: Operation) -> Outputs:
-    return [node[0]]
 
 
 def cast(node: Operation) -> Outputs:
@@ -359,15 +332,10 @@ def reduction(node: Operation) -> Outputs:
     sizes = tuple(1 if i in axes else size for i, size in enumerate(data.dims) if keep or i not in axes)
     dims = node.dims
     combine: dict[str, Callable[..., Dim]] = {
-        "ReduceSum": dims.add,
-        "ReduceProd": dims.mul,
-        "ReduceMax": dims.max,
-        "ReduceMin": dims.min,
-    }
-    compute = combine.get(node.node.op_type)
-    if data.contents is None or compute is None or len(axes) < rank or not data.contents.size:
-        return [Known(data.dtype, sizes)]
-    if data.dtype not in DISCRETE:
+        "ReduceSum": dims.add, "ReduceProd": dims.mul, "ReduceMax": dims.max, "ReduceMin": dims.min,
+    }  # fmt: skip
+    compute, whole = combine.get(node.node.op_type), len(axes) >= rank
+    if compute is None or data.contents is None or not data.contents.size or not whole or data.dtype not in DISCRETE:
         return [Known(data.dtype, sizes)]
     value = compute(*data.contents.ravel())
     # onnxruntime adds and multiplies 64-bit integers as doubles
@@ -471,20 +439,20 @@ TABLE: Mapping[str, Function] = {
         "Add Sub Mul Div Mod Max Min Sum Mean Pow BitwiseAnd BitwiseOr BitwiseXor BitShift".split(),
         arithmetic,
     ),
-    "Equal": comparison(equal),
-    "Greater": comparison(above),
+    "Equal": comparison(lambda dims, a, b: 1 if a == b else 0 if dims.differ(a, b) else None),
+    "Greater": comparison(lambda dims, a, b: at_least(dims, a, dims.add(b, 1))),
     "GreaterOrEqual": comparison(at_least),
-    "Less": comparison(lambda dims, a, b: above(dims, b, a)),
+    "Less": comparison(lambda dims, a, b: at_least(dims, b, dims.add(a, 1))),
     "LessOrEqual": comparison(lambda dims, a, b: at_least(dims, b, a)),
     **dict.fromkeys("And Or Xor Not".split(), logic),
-    "Neg": negation,
+    "Neg": lambda node: elementwise(node, node[0].dtype, lambda a: node.dims.sub(0, a)),
     "Abs": absolute,
     **dict.fromkeys("Cast CastLike".split(), cast),
     **dict.fromkeys(
         [f"Reduce{kind}" for kind in "Sum Prod Max Min Mean L1 L2 LogSum LogSumExp SumSquare".split()],
         reduction,
     ),
-    **dict.fromkeys("Floor Ceil Round".split(), rounding),
+    **dict.fromkeys("Floor Ceil Round".split(), lambda node: [node[0]]),
     "Clip": clip,
     "Where": where,
     "Constant": constant,

@@ -226,20 +226,17 @@ def real_tokens(want: Array, declared: Declared, feed: Feed) -> Mask:
     lengths = {total} | {feed.dims[d] for d in feed.pad_dims if isinstance(d, str) and d in feed.dims}
     axes = (1, 2) if want.ndim == 4 else (1,)
     dims = declared if declared is not None and len(declared) == want.ndim else [None] * want.ndim
-    for axis in axes:
+
+    def along(axis: int) -> bool:
         dim, size = dims[axis], want.shape[axis]
         known = dim in feed.pad_dims or not feed.pad_dims
         named = isinstance(dim, str) and dim in feed.dims
-        if isinstance(dim, int) or size > total or (not known and (named or size not in lengths)):
-            continue
-        return keep & _tail(mask, axis, want)
-    for axis in reversed(axes):  # of two axes of one fixed size the first is likelier the heads'
-        if isinstance(dims[axis], int) and dims[axis] in feed.pad_dims and want.shape[axis] <= total:
-            return keep & _tail(mask, axis, want)
-    return keep
+        return not isinstance(dim, int) and size <= total and (known or (not named and size in lengths))
 
-
-def _tail(mask: Array, axis: int, want: Array) -> Mask:
-    """The mask's last tokens, along one axis of an output."""
-    rest = tuple(a for a in range(want.ndim) if a not in (0, axis))
-    return np.asarray(np.expand_dims(mask[:, mask.shape[1] - want.shape[axis] :] != 0, rest), np.bool_)
+    fixed = (a for a in axes if isinstance(dims[a], int) and dims[a] in feed.pad_dims and want.shape[a] <= total)
+    # of two axes of one fixed size the first is likelier the heads'
+    found = next((axis for axis in axes if along(axis)), max(fixed, default=None))
+    if found is None:
+        return keep
+    rest = tuple(a for a in range(want.ndim) if a not in (0, found))
+    return keep & np.asarray(np.expand_dims(mask[:, total - want.shape[found] :] != 0, rest), np.bool_)

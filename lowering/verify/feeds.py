@@ -267,7 +267,7 @@ def _build(
         if value is padded and keep.ndim == 2 and use.masks and not keep.all():
             pad_mask = keep.astype(np.int64)
             along, new = inputs.shape(value, turn)[1], inputs.new
-            tail = new is not None and (name in inputs.covering or along == new or str(new) in symbols_of(str(along)))
+            tail = new is not None and (name in inputs.covering or along == new or str(new) in symbols_of(along))
             pad_dims = frozenset([along, new] if tail and new is not None else [along])
         elif value is padded and use.masks and not keep.all() and keep.ndim > 2:
             # which keys are hidden says nothing of the queries, but where all are hidden

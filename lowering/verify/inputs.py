@@ -82,7 +82,10 @@ def _trace(model: ir.Model, start: ir.Value) -> Use:
                 continue
             elif exact and operand in tables(node):
                 use.limits.append((_index_limit(node, operand), offset))
-            elif exact and (op in ASKING or (op, operand) == ("Where", 0) or _to_bool(node)):
+            elif exact and (
+                op in ASKING or (op, operand) == ("Where", 0)
+                or (op == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.BOOL.value)
+            ):  # fmt: skip
                 use.flag_like = True
                 todo += [(out, 0, False) for out in node.outputs]
             elif exact and (op == "Concat" or operand in MOVED.get(op, ())):
@@ -99,10 +102,6 @@ def _trace(model: ir.Model, start: ir.Value) -> Use:
                 use.additive |= exact and op == "Add"
                 todo += [(out, 0, False) for out in node.outputs]
     return use
-
-
-def _to_bool(node: ir.Node) -> bool:
-    return node.op_type == "Cast" and node.attributes.get_int("to", 0) == ir.DataType.BOOL.value
 
 
 def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
@@ -141,8 +140,10 @@ def _forced_rank(value: ir.Value) -> int | None:
 # ---- sizes
 
 
-def symbols_of(text: str) -> set[str]:
-    """The symbols of a dim: those of an expression such as "past + seq", else the text itself."""
+def symbols_of(text: int | str) -> set[str]:
+    """The symbols of a dim: those of an expression such as "past + seq", else the text itself; none of a number."""
+    if isinstance(text, int):
+        return set()
     if not re.search(r"[+*/(]|\s-\s", text):  # "batch-size" and "dim.1" are names
         return {text}
     try:
@@ -180,7 +181,7 @@ class ModelInputs:
         self.forced: dict[str, int] = {}
         for value in self.values:
             for axis, dim in enumerate(self.shape(value, 0)):
-                for name in [] if isinstance(dim, int) else symbols_of(dim):
+                for name in symbols_of(dim):
                     axis_of.setdefault(name, set()).add(axis)
                     holders.setdefault(name, []).append(value)
                 rank = self._ranks.get(name_of(value)) if value.shape is None else len(value.shape)
@@ -204,7 +205,7 @@ class ModelInputs:
         self.cached, self.new = self._cached(), self._new(only_mask)
         self.covering = {name_of(v) for v in self.values if self._covers_cache(v, only_mask)}
         if self.cached is not None and self.new is not None:
-            last = {s for v in self.values if name_of(v) in self.covering for s in symbols_of(self._last(v))}
+            last = {s for v in self.values if name_of(v) in self.covering for s in symbols_of(self.shape(v, 0)[-1])}
             self.total = [s for s in only_mask if s in last]
             # with the new tokens' number fixed, other lengths that only masks have are those of the queries
             self.queries = [s for s in only_mask if s not in last and isinstance(self.new, int)]
@@ -239,9 +240,6 @@ class ModelInputs:
         if ids or embedded:
             return self.shape([*ids, *embedded][0], 0)[1]
         return next((s for s in self.seq if s not in only_mask), None)
-
-    def _last(self, value: ir.Value) -> str:
-        return str(self.shape(value, 0)[-1])
 
     def _covers_cache(self, value: ir.Value, only_mask: Sequence[str]) -> bool:
         """Whether a mask's last axis runs along cache and new tokens."""
@@ -297,10 +295,10 @@ class ModelInputs:
     def _fit(self, sizes: dict[str, int]) -> None:
         assert self.cached is not None
         assert self.new is not None
-        spans = [self._last(v) for v in self.values if name_of(v) in self.covering]
+        spans = [self.shape(v, 0)[-1] for v in self.values if name_of(v) in self.covering]
         for span in spans:
-            if span.isdecimal() or symbols_of(span) <= set(self.dims):
-                self._shorten(size_of(int(span) if span.isdecimal() else span, sizes), sizes)
+            if symbols_of(span) <= set(self.dims):
+                self._shorten(size_of(span, sizes), sizes)
         total = size_of(self.cached, sizes) + size_of(self.new, sizes)
         for name in self.queries:
             sizes.setdefault(name, size_of(self.new, sizes))

@@ -6,7 +6,7 @@ between them, and numpy at each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,16 +19,15 @@ from onnxruntime.capi import _pybind_state
 from ...egraph.budget import Budget, Limits
 from ...egraph.errors import ModelError
 from ...egraph.terms import Op
-from ..declared import Kind, arguments, call, kind_of
+from ..declared import Kind, arguments, call, known_kinds
 from ..files.load import inlined
+from ..model.domains import plain
 from ..model.operators import title
 from ..model.tensors import elements
-from ..shapes.inference import graphs_of
+from ..shapes.inference import inner_uses
 from .feeds import Array, Given, Model
 from .session import CPU, NotImplementedHere, Session, quiet_options, reason, source_of
 
-#: Domains that onnxruntime itself defines, and that are no one else's to add to.
-OWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 #: What is being done when time is short.
 DOING = "verifying"
 
@@ -101,15 +100,14 @@ class Runtime:
         """The nodes whose operators neither onnxruntime nor a library knows, with `kernels` also those declared ones
         that onnxruntime knows and has no kernel for.
         """
-        graphs = [model.graph, *(function.graph for function in model.functions.values())]
         local = {(domain, name) for domain, name, _ in model.functions}
         kinds: dict[Kind, list[ir.Node]] = {}
-        for graph in graphs:
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
             for node in graph.all_nodes():
-                kinds.setdefault(kind_of(node.domain, node.op_type), []).append(node)
-        known = {kind_of(s.domain, s.name) for s in _pybind_state.get_all_operator_schema()} | local
+                kinds.setdefault((plain(node.domain), node.op_type), []).append(node)
+        known = known_kinds() | local
         if kernels:
-            own = {kind_of(k.domain, k.op_name) for k in _pybind_state.get_all_opkernel_def() if k.provider == CPU}
+            own = {(plain(k.domain), k.op_name) for k in _pybind_state.get_all_opkernel_def() if k.provider == CPU}
             known -= self.declared.keys() - own
         lacking = {kind: nodes for kind, nodes in kinds.items() if kind not in known}
         if self.libraries:
@@ -206,7 +204,7 @@ class _Stages:
     def _plain(self, nodes: Sequence[ir.Node], stage: int, known: dict[ir.Value, Given]) -> None:
         """What onnxruntime computes in a stage, as far as a call, a later stage or the caller wants it."""
         made = {value for node in nodes for value in node.outputs}
-        wanted = [v for v in _made(nodes) if self._later.get(v, 0) > stage]
+        wanted = [v for node in nodes for v in node.outputs if v.name and self._later.get(v, 0) > stage]
         if not wanted:
             return
         used = dict.fromkeys(v for node in nodes for v in self._uses[node] if v not in made)
@@ -234,15 +232,7 @@ class _Stages:
         return Session(source_of(part, part), self._optimize, weights, self._libraries)
 
 
-def _made(nodes: Iterable[ir.Node]) -> list[ir.Value]:
-    return [value for node in nodes for value in node.outputs if value.name]
-
-
 def _uses(node: ir.Node, graph: ir.Graph) -> list[ir.Value]:
     """The values of a graph that a node uses, its bodies included."""
-    found = dict.fromkeys(v for v in node.inputs if v is not None)
-    for body in graphs_of(node):
-        for inner in body.all_nodes():
-            found |= dict.fromkeys(v for v in inner.inputs if v is not None and v.graph is graph)
-        found |= dict.fromkeys(v for v in body.outputs if v.graph is graph)
-    return list(found)
+    given = (v for v in node.inputs if v is not None)
+    return [*dict.fromkeys([*given, *(v for v in inner_uses(node) if v.graph is graph)])]

@@ -85,19 +85,13 @@ class Session:
         if len(arrays) == len(given) and (self._coarse or any(a.dtype.isbuiltin != 1 for a in arrays.values())):
             values = {n: to_value(np.asarray(a)) for n, a in arrays.items()}
             run = self._session.run_with_ort_values(self._outputs, values, self._options)
-            results: list[object] = [_whole(v) for v in run]
+            results: list[object] = [_to_array(v) for v in run]
         else:
             results = self._session.run(self._outputs, given, self._options)
         found: dict[str, Array] = {}
         for name, result in zip(self._outputs, results, strict=True):
             found |= _flat(name, result)
         return found
-
-
-def _whole(value: ort.OrtValue) -> Array:
-    if not value.is_tensor():
-        raise TypeError("a sequence beside element types that numpy has not cannot be compared")
-    return _to_array(value)
 
 
 def _flat(name: str, result: object) -> dict[str, Array]:
@@ -111,6 +105,8 @@ def _flat(name: str, result: object) -> dict[str, Array]:
 
 
 def _to_array(value: ort.OrtValue) -> Array:
+    if not value.is_tensor():
+        raise TypeError("a sequence beside element types that numpy has not cannot be compared")
     coarse = _COARSE.get(value.data_type())
     if coarse is None:
         return np.asarray(value.numpy())
@@ -119,11 +115,7 @@ def _to_array(value: ort.OrtValue) -> Array:
     count = -(-math.prod(shape) * coarse.bitwidth // 8)
     data = np.frombuffer(ctypes.string_at(value.data_ptr(), count), np.uint8)
     if coarse.bitwidth < 8:
-        shifts = np.arange(0, 8, coarse.bitwidth, dtype=np.uint8)
-        data = (data[:, None] >> shifts).reshape(-1)[: math.prod(shape)] & np.uint8(2**coarse.bitwidth - 1)
-        if coarse.is_integer() and coarse.name.startswith("INT"):  # as the type spells its negative numbers
-            half = 1 << (coarse.bitwidth - 1)
-            return ((data.astype(np.int8) ^ half) - half).astype(coarse.numpy()).reshape(shape)
+        return ir.PackedTensor(data, coarse, shape=ir.Shape(shape)).numpy()
     return data.view(coarse.numpy()).reshape(shape)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -54,12 +54,9 @@ class Trace:
         node: ir.Node | None = None
         while value is not None and self._runs and value.name in self._runs[0] and so(value.name or ""):
             node = value.producer()
-            value = next((v for v in _operands(node) if v.name in self._runs[0] and so(v.name or "")), None)
+            made = [v for v in (node.inputs if node is not None else ()) if v is not None and v.producer() is not None]
+            value = next((v for v in made if v.name in self._runs[0] and so(v.name or "")), None)
         return "" if node is None else title(node)
-
-
-def _operands(node: ir.Node | None) -> Iterable[ir.Value]:
-    return [v for v in node.inputs if v is not None and v.producer() is not None] if node is not None else []
 
 
 def _same(one: Array, other: Array) -> bool:

@@ -16,12 +16,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ...egraph.budget import LimitReached
+from ..declared import OWN
 from ..model.operators import WEIGHTS
 from ..model.tensors import elements
 from .compare import FEW, Declared, Mask, Mismatch, Noise, compare, is_float, nudge, real_tokens, settle, widened
 from .feeds import Array, Feed, Feeder, Given, Model, make_feeds, read_model
 from .inputs import Dims
-from .runtime import DOING, OWN, Runner, Runtime
+from .runtime import DOING, Runner, Runtime
 from .session import CPU, NotImplementedHere, reason
 from .trace import Trace
 from .unfused import for_cpu

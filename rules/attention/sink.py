@@ -79,7 +79,7 @@ _GROUPED = dict(_SINK, q="b 6 s h", k="b 2 t h", v="b 2 t d", e="b 6 s 1", n=3)
 
 @rule(
     stage="fuse", contract="finite", assumes=[SCORES_FINITE], expand=dict(masked=(0, 1)),
-    holds=[_GROUPED, dict(_GROUPED, mask="1 1 s t", cap=3.0, g=1)],
+    holds=[_GROUPED, dict(_GROUPED, k="b 3 t h", v="b 3 t d", mask="1 1 s t", cap=3.0, g=1, n=2)],
     refuse=[dict(_GROUPED, q="1 6 s h"), dict(_GROUPED, q="b 6 1 h"), dict(_GROUPED, k="b 2 1 h"),
             dict(_GROUPED, k="1 2 t h"), dict(_GROUPED, v="1 2 t d"), dict(_GROUPED, k="1 2 t h", v="1 2 t d"),
             dict(_GROUPED, q="1 6 s h", k="1 2 t h", v="1 2 t d", mask="b 1 s t"),

@@ -168,14 +168,20 @@ def rope_each(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int) -> Si
     )  # fmt: skip
 
 
-@rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6))
+_ROWS_BSNH = [
+    dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6),
+    dict(x="b s n 8", cos="1 s 4", sin="b s 4", pairs=0, width=8),
+]
+
+
+@rule(stage="fuse", contract="exact", holds=_ROWS_BSNH)
 def rope_before_transpose(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int) -> Sides:
     """rope_bnsh(transpose(x, 0213)) = transpose(rope_bsnh(x), 0213)"""
     return Sides(rows(transpose(x, SWAP), cos, sin, pairs, 0, width),
                  transpose(rows(x, cos, sin, pairs, 1, width), SWAP))  # fmt: skip
 
 
-@rule(stage="fuse", contract="exact", holds=dict(x="b s n 8", cos="b s 3", sin="1 s 3", pairs=1, width=6))
+@rule(stage="fuse", contract="exact", holds=_ROWS_BSNH)
 def rope_after_transpose(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int) -> Sides:
     """transpose(rope_bsnh(x), 0213) = rope_bnsh(transpose(x, 0213))"""
     return Sides(transpose(rows(x, cos, sin, pairs, 1, width), SWAP),
@@ -184,7 +190,8 @@ def rope_after_transpose(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width:
 
 @rule(
     stage="fuse", contract="exact", expand=dict(layout=(0, 1)),
-    holds=dict(x="b n s 8", cos="b s 3", sin="b s 3", pairs=1, width=6, end=8),
+    holds=[dict(x="b n s 8", cos="b s 3", sin="b s 3", pairs=1, width=6, end=8),
+           dict(x="b n s 8", cos="b s 2", sin="b s 2", pairs=0, width=4, end=8)],
     refuse=[dict(x="b n s 9", cos="b s 3", sin="b s 3", pairs=0, width=6, end=8)],
 )  # fmt: skip
 def rope_partial(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, width: Int, end: Int, layout: int) -> Sides:

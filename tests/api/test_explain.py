@@ -30,6 +30,8 @@ from onnx_egraph.egraph.engine.lang import (
 from onnx_egraph.egraph.engine.rule import Rule, load_egglog
 from onnx_egraph.egraph.errors import ModelError, RuleError, UnsoundMerge, VerificationError
 from onnx_egraph.egraph.targets import Work
+from onnx_egraph.egraph.terms import OPS, declare, form
+from onnx_egraph.lowering import declared
 from onnx_egraph.lowering.verify.verify import Mismatch, Verification
 from onnx_egraph.rules import ALL
 from onnx_egraph.rules.norm import rnorm
@@ -380,15 +382,32 @@ def test_an_invented_operator_is_fused_and_written(mine: Rule) -> None:
     assert found.steps[0].compared > 0
 
 
-def test_an_invented_operator_that_the_target_lacks_stays_out() -> None:
-    missing = operator("NoSuchOp", "x", numpy=np.tanh, onnx="com.microsoft::NoSuchOp")
+def rule_that_makes(onnx: str) -> Rule:
+    made = operator("MadeOp", "x", numpy=np.tanh, onnx=onnx)
 
     @rule(stage="fuse", holds=dict(x="b s"))
-    def no_such(x: Tensor) -> Sides:
-        """tanh(x) = NoSuchOp(x)"""
-        return Sides(call("Tanh", x), apply(missing, x), when=[supported("NoSuchOp", x)])
+    def making(x: Tensor) -> Sides:
+        """tanh(x) = MadeOp(x)"""
+        return Sides(call("Tanh", x), apply(made, x), when=[supported("MadeOp", x)])
 
-    assert not saturate_and_extract(gate_model(), rules=[*ALL, no_such]).report.fused
+    return making
+
+
+def test_an_operator_that_the_target_lacks_stays_out() -> None:
+    making = rule_that_makes("com.microsoft::BiasAdd")
+    assert not saturate_and_extract(gate_model(), rules=[*ALL, making]).report.fused
+
+
+@pytest.mark.parametrize("onnx", ["com.microsoft::Typo", "Tahn", "ai.onnx::Tahn", "ai.onnx.ml::Tanh"])
+def test_an_operator_that_nobody_has_is_told(onnx: str) -> None:
+    with pytest.raises(RuleError, match=r"the term MadeOp is written as .*, which neither ONNX nor"):
+        saturate_and_extract(gate_model(), rules=[*ALL, rule_that_makes(onnx)])
+
+
+def test_the_operators_that_terms_are_written_as_exist() -> None:
+    declared.check(OPS.values(), ())
+    with pytest.raises(RuleError, match=r"the term Mine is written as com\.microsoft::Typo"):
+        declared.check([declare("Mine", "x", np.abs, forms=(form("com.microsoft::Typo", "x"),))], ())
 
 
 def test_a_term_may_not_be_declared_twice() -> None:

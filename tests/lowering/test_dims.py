@@ -172,3 +172,14 @@ def test_a_multiple_of_a_number_above_one_is_never_one() -> None:
     assert dims.never_one(3)
     for other in (a, dims.mul(a, b), dims.add(four, 1), dims.add(four, dims.mul(3, b)), 1, 0):
         assert not dims.never_one(other)
+
+
+def test_a_sum_comes_apart_as_it_was_made() -> None:
+    dims = Dims()
+    a, b, c = (dims.symbol(name) for name in "abc")
+    half = dims.floordiv(dims.add(a, b), 2)
+    for first, rest in ((a, b), (a, 3), (dims.mul(2, a), b), (a, dims.add(b, c)), (dims.mul(a, b), c), (half, 0)):
+        assert dims.parted(dims.add(first, rest)) == (first, rest)
+    assert dims.parted(dims.sub(a, 1)) == (a, -1)
+    assert dims.parted(4) == (4, 0)
+    assert dims.parted(0) == (0, 0)

@@ -162,6 +162,22 @@ def test_attributes_in_bodies_of_functions() -> None:
         assert not right(given, given, x=x(), flag=np.array(value)).functions
 
 
+def test_constants_in_bodies_of_functions_get_names_of_their_own() -> None:
+    """The new name of one may be the old name of the next."""
+
+    def branch(out: str, op: str) -> onnx.GraphProto:
+        stored = [onnx.numpy_helper.from_array(np.full(SIZE, k + 1, np.float32), w) for k, w in enumerate(("w", "w_1"))]
+        nodes = [n(op, "a w", f"{out}0"), n(op, f"{out}0 w_1", out)]
+        return h.make_graph(nodes, out, [], [h.make_tensor_value_info(out, T.FLOAT, None)], stored)
+
+    node = n("If", "flag", "r", then_branch=branch("t", "Mul"), else_branch=branch("e", "Add"))
+    flag = h.make_tensor_value_info("flag", T.BOOL, [])
+    nodes = [*norm("x", "v"), call("Stored", "v flag", "p"), call("Stored", "p flag", "y")]
+    given = model(nodes, [info("x"), flag], functions=[function("Stored", "a flag", "r", node)])
+    for value in (True, False):
+        assert not right(given, given, x=x(), flag=np.array(value)).functions
+
+
 def test_overloads_are_told_apart() -> None:
     functions = [
         function("F", "a", "b", n("Neg", "a", "b"), overload="negative"),

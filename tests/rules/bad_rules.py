@@ -326,7 +326,43 @@ def square_over_square(x: Tensor) -> Sides:
     return Sides(x / x, (x * x) / (x * x))
 
 
+@rule(holds=dict(x="b s h", axis=-1))
+def softmax_of_any_axis(x: Tensor, axis: Int) -> Sides:
+    """softmax(-x, -1), although the axis may be another one"""
+    return Sides(call("Softmax", -x, axis), call("Softmax", -x, -1))
+
+
+@rule(holds=dict(x="b s h n", perm=(0, 2, 1, 3)))
+def any_order_twice(x: Tensor, perm: Ints) -> Sides:
+    """transpose(transpose(x, p), p) = x, although only some orders undo themselves"""
+    return Sides(transpose(transpose(x, perm), perm), x)
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s", alpha=1.0))
+def any_slope(x: Tensor, alpha: Float) -> Sides:
+    """quickgelu(x, alpha) = x * sigmoid(x), although alpha may be another number than 1"""
+    return Sides(call("QuickGelu", x, alpha), x * call("Sigmoid", x))
+
+
+@rule(contract="reassociated", stage="fuse", holds=dict(x="b s h", w="h", eps=1e-5))
+def any_epsilon(x: Tensor, w: Tensor, eps: Float) -> Sides:
+    """rnorm(x, eps) * w = rmsnorm(x, w, 1e-5)"""
+    vector = [eq(rank(w), 1), eq(dim(w, -1), dim(x, -1)), eq(dtype(w), dtype(x))]
+    return Sides(call("RNorm", x, eps) * w, call("RMSNorm", x, w, real(1e-5)), when=vector)
+
+
+@rule(holds=dict(x="b 8", axis=-1, start=2))
+def tail_of_any_axis(x: Tensor, axis: Int, start: Int) -> Sides:
+    """x[start:8 on axis] = x[start:8 on -1], of an axis that in no sample is another one"""
+    return Sides(slice_(x, start, 8, axis), slice_(x, start, 8, -1))
+
+
 BAD: tuple[Bad, ...] = (
+    Bad(softmax_of_any_axis, "equal", "first difference"),
+    Bad(any_order_twice, "equal", "sides differ"),
+    Bad(any_slope, "equal", "first difference"),
+    Bad(any_epsilon, "equal", "first difference"),
+    Bad(tail_of_any_axis, "varied", "no sample gives the attribute 'axis' another value"),
     Bad(wrong_equation, "equal", "first difference"),
     Bad(missing_guard, "equal", "shapes"),
     Bad(missing_rank, "equal", "missing-rank"),

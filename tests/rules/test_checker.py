@@ -10,7 +10,7 @@ import pytest
 from onnx_egraph.egraph.checking.comparison import differs
 from onnx_egraph.egraph.checking.sample import Sample, draw, parse
 from onnx_egraph.egraph.checking.soundness import Checker, check, replay
-from onnx_egraph.egraph.engine.lang import Sides, Tensor, le, rank, rule, variable
+from onnx_egraph.egraph.engine.lang import Int, Sides, Tensor, dim, eq, le, lt, num, rank, rule, slice_, variable
 from onnx_egraph.egraph.errors import RuleError
 from onnx_egraph.rules import ALL
 
@@ -45,6 +45,23 @@ def test_a_problem_can_be_run_again() -> None:
 def test_the_same_seed_draws_the_same_sample() -> None:
     assert Checker(wrong_equation, seed=1).equal() == Checker(wrong_equation, seed=1).equal()
     assert Checker(wrong_equation, seed=1).equal() != Checker(wrong_equation, seed=2).equal()
+
+
+def test_a_guard_that_fails_binds_nothing_and_those_after_it_are_not_asked() -> None:
+    @rule(holds={"x": "b 4"}, refuse=[{"x": "4"}])
+    def whole(x: Tensor, n: Int) -> Sides:
+        """-(-x) = x[0:n on axis -2]   where that is all of it"""
+        minus = -x
+        return Sides(-minus, slice_(x, 0, n, -2), when=[eq(dim(x, -2), num(n)), lt(n + 1, 2**20)])
+
+    @rule(expand={"k": (1, 2)}, holds={"x": "b 4"}, refuse=[{"x": "4"}])
+    def either(x: Tensor, n: Int, k: int) -> Sides:
+        """-(-x) = x[0:n on axis -k]   where that is all of it"""
+        minus = -x
+        return Sides(-minus, slice_(x, 0, n, -k), when=[eq(dim(x, -k), num(n))])
+
+    assert check(whole) == []
+    assert "must refuse" in check(either)[0]
 
 
 def test_a_rule_without_samples_is_a_problem() -> None:

@@ -17,6 +17,7 @@ from onnx_egraph.rules import ALL
 CHECKS: dict[str, Callable[[Checker], list[str]]] = {
     "closed": Checker.closed,
     "equal": lambda c: c.equal("holds"),
+    "varied": Checker.varied,
     "passed": Checker.passed,
     "fires": Checker.fires,
     "refuse": Checker.refuse,
