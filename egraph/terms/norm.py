@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,8 @@ TERMS: tuple[Op, ...] = (
 )  # fmt: skip
 
 _FORMS = [form for op in TERMS if op.role == "fused" for form in op.forms if not form.domain]
+#: Operators that onnxruntime has in every operator set: name -> the one that ONNX has it since.
+EARLY: Mapping[str, int] = MappingProxyType({_LAYER: 17})
 #: Operators of the default domain that norm the last axis by a weight.
 WEIGHTED = frozenset(form.kind for form in _FORMS)
 #: Those of onnxruntime's own, and the same in any operator set; ONNX took up one of them.

@@ -57,5 +57,3 @@ LIKE: Mapping[str, tuple[str, str]] = {
     "FusedConv": ("", "Conv"),
     "GatherND": ("", "GatherND"),
 }
-#: Operators of the default domain that onnxruntime has before ONNX: name -> the operator set that ONNX has it since.
-EARLY: Mapping[str, int] = {"LayerNormalization": 17}

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import onnx_ir as ir
 from onnx_shape_inference import ShapeInferenceContext, registry  # type: ignore[import-untyped]  # it ships none
 
+from ...egraph.terms.norm import EARLY
 from ..model.domains import DEFAULT, RUNTIME
-from .contrib import EARLY, LIKE
+from .contrib import LIKE
 from .dims import Dim, Dims
 from .values import Known, Operation, Outputs
 
