@@ -234,7 +234,8 @@ class _Run:
             constants.sink(model)
             report.nodes_after = _count(model)
         given = ir.to_proto(model) if loaded.kind == "proto" else model
-        return Result(given, report, model, stamps(loaded), self.explainers, None, self.budget.limits)
+        sides, limits, path = stamps(loaded), self.budget.limits, loaded.original.path
+        return Result(given, report, model, sides, self.explainers, None, limits, path)
 
     def _pass(self, model: ir.Model, first: bool) -> bool:
         """Optimize every graph of the model in place, bodies first; whether anything changed. The first pass

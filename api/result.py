@@ -37,6 +37,7 @@ class Result(Generic[M]):
     _explainers: Sequence[Explainer] = field(default=(), repr=False)
     _original: Original | None = field(default=None, repr=False)  # if the result is the model as it was given
     _limits: Limits = field(default_factory=Limits, repr=False)
+    _read: Path | None = field(default=None, repr=False)  # the file that was read
 
     def __repr__(self) -> str:
         return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
@@ -67,7 +68,7 @@ class Result(Generic[M]):
         is as it was.
         """
         texts = {} if report is None else {Path(report): self.report.to_json()}
-        save(self._ir, path, texts, self._sides, self._original)
+        save(self._ir, path, texts, self._sides, self._original, self._read)
 
     def knows(self, name: str) -> bool:
         """Whether a node or value of the model, or of the result, is named so."""
@@ -112,4 +113,5 @@ def as_given(
     if loaded.kind == "proto" and isinstance(loaded.original.given, onnx.ModelProto):
         given = onnx.ModelProto()
         given.CopyFrom(loaded.original.given)
-    return Result(given, report, model, stamps(loaded), explainers, loaded.original, limits or Limits())
+    original, limits = loaded.original, limits or Limits()
+    return Result(given, report, model, stamps(loaded), explainers, original, limits, original.path)

@@ -118,7 +118,7 @@ class Pricer:
 
         for r in self.frozen.rows:
             budget.check("extracting")
-            if self.ops[r.op].marker:
+            if self.ops[r.op].marker or (self.ops[r.op].role == "fused" and self._empty(r)):
                 continue
             wanted = self.needs(r)
             if wanted <= self.reading.opset:
@@ -137,6 +137,10 @@ class Pricer:
         nodes.append(ENode(self._raised, (), RAISE))
         rows.append(None)
         return nodes, rows
+
+    def _empty(self, r: Row) -> bool:
+        """Whether an operand has no elements, which not every kernel of a fused operator takes."""
+        return any(0 in (self.frozen.shape(c) or ()) for c in self._operands(r))
 
     def needs(self, r: Row) -> int:
         """The oldest opset in which there is a node for the row."""

@@ -21,6 +21,7 @@ from ..egraph.explanation.conflict import saturate
 from ..egraph.extraction.extract import Extraction, extract
 from ..egraph.targets import CostModel, Target
 from ..egraph.terms import CLASSES, FLOAT, INTS, OPAQUE, SILENT, Op
+from ..egraph.terms.dtypes import INT64
 from .explain import Explainer
 from .model.domains import DEFAULT, as_read
 from .model.names import Names
@@ -148,11 +149,16 @@ class Choice:
         return self.printed.cost - (RAISE if self.raised else 0)
 
     def beyond(self) -> bool:
-        """Whether it holds terms that no rule has seen, or may be of another operator set than was tried."""
-        nodes = self.explainer.reading.payloads.nodes
-        kept = [nodes[r.attrs[0]] for r in self.rows.values() if r.op in OPAQUE]
-        return self.pricer.beyond(self.rows) or any(
-            self.may_use(self.explainer.reading, kept, opset) for opset in self.refused
+        """Whether it holds terms that no rule has seen, integers computed at run time of which the file had no value,
+        so that nothing is known of their elements, or may be of another operator set than was tried.
+        """
+        reading, frozen = self.explainer.reading, self.pricer.frozen
+        kept = [reading.payloads.nodes[r.attrs[0]] for r in self.rows.values() if r.op in OPAQUE]
+        known = {frozen.values[term] for term in reading.origin} | self.pricer.const
+        return (
+            self.pricer.beyond(self.rows)
+            or any(frozen.dtype.get(c) == INT64 and c not in known for c in self.rows)
+            or any(self.may_use(reading, kept, opset) for opset in self.refused)
         )
 
     def write(self, model: ir.Model) -> Mapping[int, list[ir.Node]]:

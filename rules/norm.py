@@ -7,6 +7,7 @@ Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalizatio
 
 from __future__ import annotations
 
+from ..egraph.engine.assumption import NO_CANCELLATION
 from ..egraph.engine.lang import (
     Float,
     Int,
@@ -102,6 +103,13 @@ def rnorm_mul(x: Tensor, e: Tensor, eps: Float, k: int) -> Sides:
     return Sides(x * rsqrt(mean(x * x) + e), rnorm(x, eps), when=[eq(scalar(e), eps), *thin(e, x, k)])
 
 
+@rule(stage="fuse", expand=dict(inverse=(0, 1)), holds=[dict(x="b s h"), dict(x="b h:float16")])
+def root_mean_square(x: Tensor, to: Int, inverse: int) -> Sides:
+    """sqrt(mean(x*x)) = sqrt(mean(x*x) + 0), and so of rsqrt: eps is 0"""
+    root, square = (rsqrt if inverse else sqrt), mean(x * x)
+    return Sides(root(square), root(square + call("FConst", real(0.0), to)), when=[eq(dtype(x), to)])
+
+
 @rule(
     stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
     holds=[dict(x="b s h", e="=1e-6"), dict(x="b s h", e="=1e-6:1")],
@@ -165,7 +173,7 @@ def center_turned(x: Tensor) -> Sides:
     return Sides(mean(x) - x, -center(x), when=[floating(x)])
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
+@rule(stage="fuse", contract="finite", assumes=[NO_CANCELLATION], holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
 def variance_moments(x: Tensor) -> Sides:
     """mean(x*x) - mean(x)**2 = mean(center(x)**2)   which rounds less, as nothing cancels"""
     m = mean(x)

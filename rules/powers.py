@@ -6,7 +6,6 @@ from ..egraph.engine.lang import (
     Int,
     Sides,
     Tensor,
-    above_zero,
     call,
     dtype,
     elem,
@@ -87,12 +86,12 @@ def pow_half(x: Tensor, c: Tensor, k: int) -> Sides:
 
 @rule(
     stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
-    holds=[dict(x="positive b h", c="=-0.5"), dict(x="positive b h", c="=-0.5:1")],
-    refuse=[dict(x="positive b h", c="=0.5"), dict(x="positive b h", c="=-0.5:1 1 1"), dict(x="b h", c="=-0.5")],
+    holds=[dict(x="squares b h", c="=-0.5"), dict(x="squares b h", c="=-0.5:1")],
+    refuse=[dict(x="squares b h", c="=0.5"), dict(x="squares b h", c="=-0.5:1 1 1"), dict(x="b h", c="=-0.5")],
 )  # fmt: skip
 def pow_minus_half(x: Tensor, c: Tensor, k: int) -> Sides:
-    """x ** -0.5 = rsqrt(x)   for x above 0: of -inf and -0.0 they differ"""
-    return Sides(call("Pow", x, c), rsqrt(x), when=[*exactly(c, x, k, -0.5), above_zero(x)])
+    """x ** -0.5 = rsqrt(x)   for x of 0 and above: of -inf and -0.0 they differ"""
+    return Sides(call("Pow", x, c), rsqrt(x), when=[*exactly(c, x, k, -0.5), zero_or_more(x)])
 
 
 # ------------------------------------------------------------------------------------------------------------ inverses
@@ -113,10 +112,10 @@ def rsqrt_reciprocal(x: Tensor) -> Sides:
     return Sides(reciprocal(sqrt(x)), rsqrt(x))
 
 
-@rule(stage="marker", contract="reassociated", holds=dict(x="positive b s"), refuse=[dict(x="b s")])
+@rule(stage="marker", contract="reassociated", holds=dict(x="squares b s"), refuse=[dict(x="b s")])
 def rsqrt_inside(x: Tensor) -> Sides:
-    """sqrt(reciprocal(x)) = rsqrt(x)   for x above 0: of -0.0 they differ"""
-    return Sides(sqrt(reciprocal(x)), rsqrt(x), when=[above_zero(x)])
+    """sqrt(reciprocal(x)) = rsqrt(x)   for x of 0 and above: of -0.0 they differ"""
+    return Sides(sqrt(reciprocal(x)), rsqrt(x), when=[zero_or_more(x)])
 
 
 __all__ = [

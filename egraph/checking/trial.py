@@ -166,7 +166,7 @@ class _Seed:
             if a != b:
                 lines.append(("source", f"(source {self.size(a, b)} {v} {i - value.ndim})"))
         if spec.kind in ("positive", "squares"):
-            lines.append(("bound", f"({'above-zero' if spec.kind == 'positive' else 'zero-or-more'} {v})"))
+            lines.append(("bound", f"(zero-or-more {v})"))
         if not spec.constant:
             return lines
         lines.append(("const", f"(const {v})"))

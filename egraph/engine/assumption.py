@@ -33,4 +33,5 @@ SCORES_FINITE = Assumption(
 HALF_SCORES = Assumption("attention scores in float16 stay well above its lowest number", loose=True)
 SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
 FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)
+NO_CANCELLATION = Assumption("variances of moments, mean(x^2) - mean(x)^2, are not lost to rounding", loose=True)
 ZERO_SIGNS = Assumption("whether a zero is negative does not matter", loose=True)

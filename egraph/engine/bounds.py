@@ -2,7 +2,6 @@
 
     floating(t)       the element type t is one of floats
     zero-or-more(x)   no element of x is below 0, or is -0.0; it may be NaN
-    above-zero(x)     every element of x is above 0, or NaN
 
 Of integers nothing is said, whose squares wrap around.
 """
@@ -22,8 +21,7 @@ def laws() -> list[Law]:
         ("bound-mean", "(zero-or-more x) (= o (ReduceMean x a k))", "(zero-or-more o)"),
         ("bound-total", "(zero-or-more x) (= o (ReduceSum x a k))", "(zero-or-more o)"),
         ("bound-sum", f"{both} (= o (Add x y))", "(zero-or-more o)"),
-        ("bound-above", "(zero-or-more x) (sym-Add o x c) (= v (fval c)) (> v 0.0)", "(above-zero o)"),
-        ("bound-either", "(above-zero x)", "(zero-or-more x)"),
+        ("bound-above", "(zero-or-more x) (sym-Add o x c) (= v (fval c)) (>= v 0.0)", "(zero-or-more o)"),
         *((f"bound-{op}", f"(zero-or-more x) (= o {term})", "(zero-or-more o)") for op, term in moving()),
     ]
 

@@ -73,10 +73,6 @@ def _zero_or_more(x: Any) -> bool:
     return not np.signbit(x[~np.isnan(x)]).any()
 
 
-def _above_zero(x: Any) -> bool:
-    return bool((x[~np.isnan(x)] > 0).all())
-
-
 def _visible(x: Any) -> bool:
     x = np.asarray(x)
     if x.dtype == bool:
@@ -104,7 +100,6 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "lowest": Declared("T", says="{0} masks", holds=lowest), "row-true": Declared("T"), "no-negative": Declared("T"),
     "has-zero": Declared("T"),
     "zero-or-more": Declared("T", says="no element of {0} is below 0", holds=_zero_or_more),
-    "above-zero": Declared("T", says="all elements of {0} are above 0", holds=_above_zero),
     "floating": Declared("i64"), "filled": Declared("T", "f64"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
@@ -121,7 +116,7 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
 })  # fmt: skip
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
 TRUTHS = (
-    "visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero", "zero-or-more", "above-zero",
+    "visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero", "zero-or-more",
 )  # fmt: skip
 #: What only the reader states, of constants.
 TOLD = (

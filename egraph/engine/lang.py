@@ -187,11 +187,6 @@ def zero_or_more(x: Expr) -> Guard:
     return relation("zero-or-more", x)
 
 
-def above_zero(x: Expr) -> Guard:
-    """Every element of the floating x is above 0, or NaN, by proof."""
-    return relation("above-zero", x)
-
-
 def never(c: Expr) -> Guard:
     """c is a constant of one element, -inf."""
     return relation("never", c)
@@ -246,7 +241,7 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
-    "above_zero", "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
+    "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
     "dtype", "elem", "eq", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift", "load_egglog",
     "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
     "same_batch", "scalar", "select", "shape", "size", "size_known", "slice_", "squeeze", "supported", "symbolic",

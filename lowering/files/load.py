@@ -36,14 +36,15 @@ OLDEST_OPSET = 11
 class Original:
     """A model as it was given: what a file holds, or the caller's object.
 
-    `data` are the bytes of the file, or None if it is no file; `sides` are the files of its weights, by the locations
-    it has for them.
+    `data` are the bytes of the file at `path`, both None if it is no file; `sides` are the files of its weights, by the
+    locations it has for them.
     """
 
     given: onnx.ModelProto | ir.Model
     home: Path | None = None
     sides: Mapping[str, Path] = field(default_factory=dict)
     data: bytes | None = None
+    path: Path | None = None
 
     def model(self) -> ir.Model:
         """A copy, as it stands there, that shares the weights."""
@@ -116,7 +117,7 @@ def _found(path: Path) -> tuple[ir.Model, Original]:
     home = path.absolute().parent
     # a model that is a link, as in a cache of downloads, may keep its weights beside the file it leads to
     sides = _check_external(model, home, (path.parent.resolve(), path.resolve().parent))
-    return model, Original(proto, home, dict(sides), data)
+    return model, Original(proto, home, dict(sides), data, path.absolute())
 
 
 @contextmanager

@@ -41,16 +41,17 @@ Named = str | os.PathLike[str]
 
 def save(
     model: ir.Model, path: Named, texts: Mapping[Path, str] | None = None, needed: Mapping[Path, Stamp] | None = None,
-    original: Original | None = None,
+    original: Original | None = None, source: Path | None = None,
 ) -> None:  # fmt: skip
     """Write `model` to `path`; its external data is copied beside it unless it lies there already.
 
     `texts` are further files, in UTF-8. `needed` are files that must stay as they are, beside those the model's tensors
     lie in, each with its stamp when the model was read. The model is not changed, not even meanwhile. `original` is
     what the model was read from if it is still that: then it is written as it was, if its external data can lie beside
-    `path` under the names it has. Saves to one folder wait for each other, where the system has locks on folders.
-    Raises OutputError when a place cannot be written or holds a tensor, or when an external file is gone, or another
-    than it was; then, and when the process is interrupted, every file is as it was.
+    `path` under the names it has. No text takes the place of `source`, from which the model was read.
+    Saves to one folder wait for each other, where the system has locks on folders. Raises OutputError when a place
+    cannot be written or holds a tensor, or when an external file is gone, or another than it was; then, and when the
+    process is interrupted, every file is as it was.
     """
     target = destination(path)
     files = {destination(name): text for name, text in (texts or {}).items()}
@@ -62,6 +63,8 @@ def save(
         for final in (target, *files):
             if identity(final) in kept:
                 raise OutputError(f"cannot write {shown(final)}: it holds weights of the model; choose another name")
+        if source is not None and any(identity(final) == identity(source) for final in files):
+            raise OutputError(f"cannot write {shown(source)}: the model was read from it; choose another name")
         _check_sources(model, needed or {})
         for stage in stages.values():
             stage.open()

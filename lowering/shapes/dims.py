@@ -35,7 +35,7 @@ class Dims:
         self._signed: set[str] = set()
         self._fed: set[str] = set()
         self._wild: set[str] = set()
-        self._lengths: set[str] = set()
+        self._lengths: dict[str, int] = {}  # sizes of windows' results, and what they are at least
         self._least = dict(least or {})
         self._memo: dict[tuple[object, ...], Dim] = {}
         self._nonzero: set[str] = set()
@@ -203,7 +203,7 @@ class Dims:
         if all(count >= 0 and self._signed.isdisjoint(monomial) for monomial, count in self._terms[dim].items()):
             return True
         least = self.least(dim)
-        return self._is_length(dim) or (least is not None and least >= 0)
+        return self._length(dim) is not None or (least is not None and least >= 0)
 
     def least(self, dim: Dim) -> int | None:
         """A number that ``dim`` is never below, None if none is known."""
@@ -237,14 +237,16 @@ class Dims:
 
     def at_least(self, a: Dim, b: Dim) -> bool:
         """Whether ``a >= b`` is certain."""
-        if a == b or (isinstance(a, str) and isinstance(b, int) and b <= 1 and self._is_length(a)):
+        if a == b or (
+            isinstance(a, str) and isinstance(b, int) and (least := self._length(a)) is not None and b <= least
+        ):
             return True
         return self.nonnegative(self.sub(a, b))
 
-    def mark_length(self, dim: Dim) -> None:
-        """Record that ``dim`` is at least 1."""
-        if isinstance(dim, str) and not self.bound(dim, 1) and not self.nonnegative(dim):
-            self._lengths.add(dim)
+    def mark_length(self, dim: Dim, least: int = 1) -> None:
+        """Record that ``dim`` is at least ``least``, 0 or 1."""
+        if isinstance(dim, str) and not self.bound(dim, least) and not self.nonnegative(self.sub(dim, least)):
+            self._lengths[dim] = max(least, self._lengths.get(dim, 0))
             self._resolved.clear()
 
     def bound(self, dim: Dim, least: int) -> bool:
@@ -273,13 +275,13 @@ class Dims:
         """What sizes of fed inputs are known to be at least, where that is more than 0."""
         return {symbol: least for symbol, least in self._least.items() if symbol in self._fed}
 
-    def _is_length(self, dim: str) -> bool:
-        """Whether ``dim`` is a length, times a positive number perhaps."""
+    def _length(self, dim: str) -> int | None:
+        """What ``dim`` is at least, if it is a length, times a positive number perhaps."""
         if not self._lengths:
-            return False
+            return None
         terms = self._of(dim)
         common = math.gcd(*terms.values())
-        return self._make({monomial: count // common for monomial, count in terms.items()}) in self._lengths
+        return self._lengths.get(str(self._make({monomial: count // common for monomial, count in terms.items()})))
 
     def differ(self, a: Dim, b: Dim) -> bool:
         """Whether ``a != b`` is certain."""

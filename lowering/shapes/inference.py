@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import zip_longest
+from types import MappingProxyType
 
 import onnx_ir as ir
 
@@ -40,9 +41,11 @@ from .values import TABLE as VALUES
 from .weights import TABLE as WEIGHTS
 
 SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-# Operators that move a window, by their names in any domain
-WINDOWS = frozenset(
-    "Conv ConvInteger QLinearConv FusedConv ConvTranspose MaxPool AveragePool LpPool QLinearAveragePool".split()
+# Operators that move a window, by their names in any domain, and how often it fits at least: onnxruntime refuses a
+# convolution of something shorter, and gives nothing for a pool that is one step short
+WINDOWS: Mapping[str, int] = MappingProxyType(
+    dict.fromkeys("Conv ConvInteger QLinearConv FusedConv ConvTranspose".split(), 1)
+    | dict.fromkeys("MaxPool AveragePool LpPool QLinearAveragePool".split(), 0)
 )
 # How often an inference starts again from what the last one proved and believed
 MAX_ROUNDS = 4
@@ -278,7 +281,7 @@ class Inference:
             self._proven.extend(view.proves)
         if live and node.op_type in WINDOWS:
             for size in (size for found in outputs or [] if found is not None for size in found.dims or ()):
-                self._dims.mark_length(size)
+                self._dims.mark_length(size, WINDOWS[node.op_type])
         for value, found in zip_longest(node.outputs, (outputs or [])[: len(node.outputs)]):
             self._record(value, self._with_declared(value, found or Known(), before))
 

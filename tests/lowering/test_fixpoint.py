@@ -342,3 +342,15 @@ def test_tables_of_a_rotation_have_the_sizes_it_wants() -> None:
         y = RotaryEmbedding(x, cos, sin) }"""
     model = parsed(text, 23, last=[-1], frequencies=np.float32([1, 0.3, 0.1, 0.03]))
     assert saturate_and_extract(model).report.unchanged
+
+
+def test_sizes_that_a_law_computes_are_read_once_more() -> None:
+    """Nothing is known of the elements of what no value of the file stood for."""
+    scores = """g (float[b, 2, s, 4] q, float[b, s, 2, 4] k) => (int64[2] y) {
+        h = Transpose<perm = [0, 2, 1, 3]>(k) t = Transpose<perm = [0, 1, 3, 2]>(h) a = Mul(t, half)
+        scores = MatMul(q, a) s = Shape(scores) y = Gather(s, places) }"""
+    model = parsed(scores, half=np.float32(0.5), places=[3, 2])
+    result = saturate_and_extract(model)
+    assert isinstance(result.model, onnx.ModelProto)
+    assert "MatMul" not in operators(result.model)
+    assert not unsettled(model)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from roundtrip_models import SIZE, info, n, run, x
 from side_files import listing, many_weights, with_side_file
@@ -384,3 +385,15 @@ assert report.verified, report.verification
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_report_does_not_replace_the_model_that_was_read(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[k] x) => (float[k] y) { y = Neg(x) }'
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    before = contents(tmp_path)
+    result = saturate_and_extract(tmp_path / "m.onnx")
+    with pytest.raises(OutputError, match="the model was read from it"):
+        result.save(tmp_path / "out.onnx", report=tmp_path / "m.onnx")
+    assert contents(tmp_path) == before

@@ -90,3 +90,19 @@ def test_views_by_such_a_length_are_optimized_and_right(first: bool) -> None:
     model = stack(*LENGTHS["moonshine"], first=first)
     report = saturate_and_extract(model, verify=True).report
     assert report.verified
+
+
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("options", ["kernel_shape=[4]", 'kernel_shape=[4], auto_pad="VALID"'])
+def test_a_pool_of_something_one_short_gives_nothing(kind: str, options: str) -> None:
+    text = f"""g (float[b, 2, n] x) => (int64 y) <int64 two = {{2}}, int64 one = {{1}}> {{
+        p = {kind}<{options}>(x) s = Shape(p) k = Gather(s, two) y = Max(k, one) }}"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    result = saturate_and_extract(model, strict=True).model
+    for size in (3, 4, 7):
+        feed = {"x": np.ones((1, 2, size), np.float32)}
+        want, got = (
+            ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+            for m in (model, result)
+        )
+        assert want == got

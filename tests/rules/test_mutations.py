@@ -44,6 +44,7 @@ EQUIVALENT: dict[str, str] = {
     "merged-plus-each-the next axis": "the new axis of size 1 may stand on either side of the merged one",
     "grouped-plus-another axis": "both axes have size 1",
     "softmax-cleared-another number [12]": "a softmax does not show what all seen scores share, nor how low -inf is",
+    "root-mean-square-plus for minus": "what is added is 0",
     "guard-behind-another number": "which rows are NaN does not depend on the scale",
 }
 
