@@ -17,7 +17,7 @@ import onnxruntime as ort
 from grammar.writer import Arrays, Spelling
 from onnx import helper as h
 
-from onnx_egraph import EGraphError, saturate_and_extract
+from onnx_egraph import EGraphError, NodeCount, saturate_and_extract
 
 TOGETHER = 400  # nodes, about
 #: Operators of a file that are one fused operator.
@@ -39,6 +39,7 @@ class Judged:
     written: str = ""
     wrong: str = ""
     fused: bool = False
+    dearer: bool = False  # it is not fused, though it would be if only the number of nodes counted
     misses: bool = False  # a near miss computes something else than the formula
     stopped: str = ""  # the limit that ended it
     left: str = ""  # operators that remain, of one that is not fused
@@ -107,8 +108,10 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
     for j in seen:
         j.stopped = result.report.stop if result.report.limits else ""
         operators = _behind(result.model, j.spelling)
-        counts = _counts(operators)
-        j.fused = all(counts[op] >= n for op, n in j.spelling.expected.items())
+        j.fused = _complete(operators, j.spelling)
+        if not j.fused and not j.stopped:
+            fewest = saturate_and_extract(model_of([j.spelling]), cost=NodeCount())
+            j.dearer = _complete(_behind(fewest.model, j.spelling), j.spelling)
         left = Counter(n.op_type for n in operators if n.op_type not in ("Constant", "Identity"))
         j.left = "" if j.fused else ", ".join(f"{n} {op}" for op, n in left.most_common())
     return seen
@@ -192,6 +195,12 @@ def _behind(model: onnx.ModelProto, spelling: Spelling) -> list[onnx.NodeProto]:
             found[node.output[0]] = node
             waiting += node.input
     return list(found.values())
+
+
+def _complete(nodes: Iterable[onnx.NodeProto], spelling: Spelling) -> bool:
+    """Whether the operators that are expected are among these."""
+    counts = _counts(nodes)
+    return all(counts[op] >= n for op, n in spelling.expected.items())
 
 
 def _counts(nodes: Iterable[onnx.NodeProto]) -> Counter[str]:
