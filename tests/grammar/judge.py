@@ -17,7 +17,9 @@ import onnxruntime as ort
 from grammar.writer import Arrays, Spelling
 from onnx import helper as h
 
-from onnx_egraph import EGraphError, NodeCount, saturate_and_extract
+from onnx_egraph import EGraphError, saturate_and_extract
+from onnx_egraph.egraph.targets.work import Work
+from onnx_egraph.egraph.terms import OPS, SILENT
 
 TOGETHER = 400  # nodes, about
 #: Operators of a file that are one fused operator.
@@ -27,6 +29,14 @@ FUSED = {
     "FastGelu": "FastGelu", "QuickGelu": "QuickGelu", "Attention": "Attention", "MultiHeadAttention": "Attention",
     "GroupQueryAttention": "Attention", "Sigmoid": "Sigmoid",
 }  # fmt: skip
+
+
+class FusedFirst:
+    """What a fused operator does costs far more than it and what stands around it: casts and layout."""
+
+    def cost(self, work: Work) -> int:
+        op = OPS[work.op]
+        return 0 if work.op in SILENT else 1 if op.role == "fused" or op.layout or op.name == "Cast" else 100
 
 
 @dataclass
@@ -39,7 +49,7 @@ class Judged:
     written: str = ""
     wrong: str = ""
     fused: bool = False
-    dearer: bool = False  # it is not fused, though it would be if only the number of nodes counted
+    dearer: bool = False  # it is not fused, but equal to the fused operators, whose parts cost less
     misses: bool = False  # a near miss computes something else than the formula
     stopped: str = ""  # the limit that ended it
     left: str = ""  # operators that remain, of one that is not fused
@@ -110,8 +120,8 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
         operators = _behind(result.model, j.spelling)
         j.fused = _complete(operators, j.spelling)
         if not j.fused and not j.stopped:
-            fewest = saturate_and_extract(model_of([j.spelling]), cost=NodeCount())
-            j.dearer = _complete(_behind(fewest.model, j.spelling), j.spelling)
+            other = saturate_and_extract(model_of([j.spelling]), cost=FusedFirst())
+            j.dearer = _complete(_behind(other.model, j.spelling), j.spelling)
         left = Counter(n.op_type for n in operators if n.op_type not in ("Constant", "Identity"))
         j.left = "" if j.fused else ", ".join(f"{n} {op}" for op, n in left.most_common())
     return seen

@@ -230,6 +230,7 @@ DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Grouped": lambda env, x, n: reshape(x, ints(0, -1, n, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),
+    "Contract": lambda env, x, y: x @ y,  # of one size, as rules assume
     "Selected": lambda env, x, c, side: _selected(x, c, side, env),
     "Scaled": lambda env, x, by: x * _number(by.value(env), x, env),
     "DimT": lambda env, d: ints(int(d.value(env))),
