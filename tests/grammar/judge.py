@@ -35,8 +35,9 @@ class FusedFirst:
     """What a fused operator does costs far more than it and what stands around it: casts and layout."""
 
     def cost(self, work: Work) -> int:
-        op = OPS[work.op]
-        return 0 if work.op in SILENT else 1 if op.role == "fused" or op.layout or op.name == "Cast" else 100
+        op = OPS.get(work.op)
+        little = op is not None and (op.role == "fused" or op.layout or op.name == "Cast")
+        return 0 if work.op in SILENT else 1 if little else 100
 
 
 @dataclass
