@@ -7,7 +7,25 @@ its products.
 from __future__ import annotations
 
 from ..egraph.engine.assumption import FINITE
-from ..egraph.engine.lang import Guard, Int, Sides, Tensor, call, cast, dtype, eq, rule, tensor
+from ..egraph.engine.lang import (
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dtype,
+    eq,
+    le,
+    ne,
+    rank,
+    real,
+    rule,
+    scalar,
+    tensor,
+    unsqueeze,
+)
 from ..egraph.terms.dtypes import BOOL, FLOAT16, FLOAT32
 from .numbers import exactly
 
@@ -44,15 +62,28 @@ def selected_rest(x: Tensor, c: Tensor, o: Tensor, to: int, k: int) -> Sides:
     return Sides(x * (o - cast(c, to)), selected(x, c, 0), when=[*_truth(c), *exactly(o, c, k, 1.0)])
 
 
+_BACK = dict(x="=3", c="b 1 s t:bool", o="=-1")
+
+
 @rule(
     stage="marker", contract="finite", assumes=[FINITE], expand=dict(to=_TYPES, k=(0, 1)),
-    holds=[dict(sample, o=sample["o"].replace("=1", "=-1")) for sample in _REST],
-    refuse=[*(dict(sample, o=sample["o"].replace("=", "=-")) for sample in _OTHER_ONES),
-            dict(_PRODUCT, c="b 1 s t", o="=-1")],
+    holds=[_BACK, dict(x="=-3:1:float16", c="s:bool", o="=-1:1:float16")],
+    refuse=[dict(_BACK, o="=-2"), dict(_BACK, o="=-1:1 1 1 1 1"), dict(_BACK, c="b 1 s t"), dict(_BACK, x="b 1 s t"),
+            dict(_BACK, x="=3:1 1 1 1 1"), dict(_BACK, x="=0")],
 )  # fmt: skip
-def selected_rest_back(x: Tensor, c: Tensor, o: Tensor, to: int, k: int) -> Sides:
-    """x * (cast(c) + -1) = selected(-x, c, false)   for a boolean c"""
-    return Sides(x * (cast(c, to) + o), selected(-x, c, 0), when=[*_truth(c), *exactly(o, c, k, -1.0)])
+def selected_rest_back(x: Tensor, c: Tensor, o: Tensor, v: Float, to: int, k: int) -> Sides:
+    """x * (cast(c) + -1) = selected(-x, c, false)   for a boolean c and a constant x"""
+    when = [*_truth(c), *exactly(o, c, k, -1.0), eq(scalar(x), v), ne(v, real(0.0)), le(rank(x), rank(c))]
+    return Sides(x * (cast(c, to) + o), selected(call("FConst", v * -1.0, to), c, 0), when=when)
+
+
+@rule(
+    stage="marker", holds=[dict(c="b s:bool", to=1, axis=-2), dict(c="s:bool", to=10, axis=-1)],
+    refuse=[dict(c="b s", to=10, axis=-2)],
+)  # fmt: skip
+def truth_unsqueeze(c: Tensor, to: Int, axis: Int) -> Sides:
+    """unsqueeze(cast(c), axis) = cast(unsqueeze(c, axis))   for a boolean c, as whose cast products know it"""
+    return Sides(unsqueeze(cast(c, to), axis), cast(unsqueeze(c, axis), to), when=_truth(c))
 
 
 @rule(stage="marker", expand=dict(side=(0, 1)), holds=_PRODUCT)
