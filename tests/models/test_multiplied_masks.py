@@ -21,7 +21,8 @@ MASKS = {
 FALSE = {
     "the same side twice": "m = Cast <to = 1> (u)  kept = Mul (s, m)  low = Mul (m, big)  z = Sub (kept, low)",
     "of two": "m = Cast <to = 1> (u)  r = Sub (two, m)  kept = Mul (s, m)  low = Mul (r, big)  z = Sub (kept, low)",
-    "of no truth": "m = Cast <to = 1> (ints)  r = Sub (one, m)  kept = Mul (s, m)  low = Mul (r, big)  z = Sub (kept, low)",
+    "of no truth": "m = Cast <to = 1> (ints)  r = Sub (one, m)  kept = Mul (s, m)  low = Mul (r, big)"
+    "  z = Sub (kept, low)",
 }
 
 
