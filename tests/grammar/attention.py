@@ -86,7 +86,7 @@ class Attention:
             return w.add(s, mask.values["bias"])
         keep = mask.values["keep"]
         if w.draw.wrong("attention.mask inverted"):
-            keep = w.Not(keep)
+            keep = w.Or(w.Not(keep), self._first(keep))
         low = {"-inf": -np.inf, "-1e9": -1e9 if w.kind != np.float16 else LOW["float16"]}.get(
             w.draw.choice("mask.low", ("lowest", "-inf", "-1e9")), LOW[w.kind.name]
         )
@@ -119,6 +119,12 @@ class Attention:
             case "s + (m - 1) * big":
                 return w.add(s, w.mul(w.Sub(ones, w.num(1)), w.num(big)))
         return w.Sub(w.mul(s, ones), w.mul(rest, w.num(big)))  # s m - big (1 - m), GPT-2
+
+    def _first(self, keep: str) -> str:
+        """True for the first key alone: a row that hides all is outside what an attention is fused for."""
+        w = self.w
+        places = w.const(np.arange(LONGEST) == 0, np.bool_)
+        return str(w.Slice(places, w.ints(0), w.size(keep, self.rank - 1, self.rank), w.ints(0)))
 
     # ---- weights and values
 
