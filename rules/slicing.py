@@ -147,10 +147,10 @@ def _of_pairs(x: Tensor, split: Tensor, outer: Int, inner: Int, r: int) -> list[
 
 
 @rule(
-    expand=dict(r=(2, 3, 4)),
+    expand=dict(r=(2, 3, 4, 5)),
     holds=[dict(x="b s 6", shape="ints b s 2 3", index=1), dict(x="b n s 6", shape="ints b n s 3 2", index=2)],
     refuse=[dict(x="3 4", shape="ints 2 3 2", index=1), dict(x="2 3 6", shape="ints 3 2 3 2", index=1),
-            dict(x="2 3 5 6", shape="ints 3 2 5 3 2", index=1)],
+            dict(x="2 3 5 6", shape="ints 3 2 5 3 2", index=1), dict(x="2 3 5 2 6", shape="ints 3 2 5 2 3 2", index=1)],
 )  # fmt: skip
 def slice_of_rows(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) -> Sides:
     """cell(reshape(x, [.., k, h]), index, -2) = x[index*h:index*h+h]"""
@@ -160,10 +160,10 @@ def slice_of_rows(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) 
 
 
 @rule(
-    expand=dict(r=(2, 3, 4)),
+    expand=dict(r=(2, 3, 4, 5)),
     holds=[dict(x="b s 6", shape="ints b s 3 2", index=1), dict(x="b n s 6", shape="ints b n s 2 3", index=2)],
     refuse=[dict(x="3 4", shape="ints 2 2 3", index=1), dict(x="2 3 6", shape="ints 3 2 2 3", index=1),
-            dict(x="2 3 5 6", shape="ints 3 2 5 2 3", index=1)],
+            dict(x="2 3 5 6", shape="ints 3 2 5 2 3", index=1), dict(x="2 3 5 2 6", shape="ints 3 2 5 2 2 3", index=1)],
 )  # fmt: skip
 def slice_of_columns(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) -> Sides:
     """cell(reshape(x, [.., h, k]), index, -1) = x[index::k]"""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
+from ..engine.assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH, VALUES_FIT
 from ..engine.rule import Rule, Sides
 from ..terms import DIM, TENSOR, Assumed, IllFormed
 from ..terms.attention import hides, lowest, widens
@@ -131,6 +131,10 @@ def _alike(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def outside(e: Expr, env: Env, assumes: Collection[str]) -> bool:
     """Whether e holds an attention that these assumptions exclude."""
     for t in e.subterms() if assumes else ():
+        if t.head == "Contract" and VALUES_FIT in assumes:
+            p, v = (evaluate(a, env) for a in t.args)
+            if p.shape[-1] != v.shape[-2]:
+                return True
         if t.head == "Sdpa":
             q, k, v, m = (evaluate(a, env) for a in t.args[:4])
             batch = {k.shape[0], v.shape[0]} | ({m.shape[0]} - {1} if m is not None and m.ndim == 4 else set())

@@ -20,6 +20,7 @@ class Assumption(str):
 SAME_BATCH = Assumption("q, k and v of an attention have the same batch size, and its mask has that or 1")
 HEADS = Assumption("keys whose number of heads is not fixed have as many as the queries")
 MASK_FITS = Assumption("a mask is no wider than the scores it is added to")
+VALUES_FIT = Assumption("the values of an attention have one row for each of its weights")
 # of sizes; what they are said of follows
 NAMES_SHARED = "inputs that declare a size by one name have one size there"
 DECLARED_SIZES = "values inside have the sizes that the file declares"

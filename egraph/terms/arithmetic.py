@@ -75,6 +75,25 @@ def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(c, x, y)
 
 
+def _selected(x: np.ndarray, c: np.ndarray, side: int) -> np.ndarray:
+    return np.where(c == bool(side), x, np.zeros_like(x))
+
+
+def _by_truth(x: np.ndarray, c: np.ndarray, side: int) -> None:
+    if c.dtype != bool:
+        raise IllFormed("a choice is made by a boolean")
+
+
+def _contract(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The matrix product that an Einsum is: of two sizes it sums over, one may be 1 and is stretched."""
+    sizes = {x.shape[-1], y.shape[-2]} - {1} or {1}
+    if len(sizes) > 1:
+        raise IllFormed("an Einsum sums over one size")
+    [n] = sizes
+    rows, columns = (*x.shape[:-1], n), (*y.shape[:-2], n, y.shape[-1])
+    return np.asarray(np.matmul(np.broadcast_to(x, rows), np.broadcast_to(y, columns)))
+
+
 def _reduction(name: str, axes_are_input_since: int) -> tuple[Any, ...]:
     """Axes are an attribute before that operator set."""
     before = form(name, "x", "axes keepdims=keep")
@@ -144,7 +163,12 @@ TERMS: tuple[Op, ...] = (
     _comparison("Greater", np.greater),
     _comparison("GreaterOrEqual", np.greater_equal),
     declare("Where", "c x y", _where, "where", dtype="second", same="x y", moves="x y", exact=True),
+    declare(
+        "Selected", "x c side:i64", _selected, "broadcast", role="marker", requires=_by_truth, common=True,
+        doc="x where c is that side, and 0 elsewhere",
+    ),
     declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
+    declare("Contract", "x y", quiet(_contract), "matmul", role="marker", same="x y", common=True),
     declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True, masked=True),
     declare("LogSoftmax", "x axis:i64", quiet(_log_softmax), "same", floating=True, implied=True, masked=True),
     declare(

@@ -19,10 +19,11 @@ def parsed(equation: str) -> tuple[list[str], str] | None:
 
 
 def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...] | None]) -> Any:
-    """The spelling of an Einsum of x and y, or None where one MatMul does not do it.
+    """The spelling of an Einsum of x and y, or None where one matrix product does not do it.
 
-    Every letter stands once in a term; one is summed over and has provably one size, one is x's alone, one
-    y's alone, and the others are axes of all three terms. Source: ONNX Einsum-12.
+    Every letter stands once in a term; one is summed over, one is x's alone, one y's alone, and the others are axes of
+    all three terms. It is a Contract, and a MatMul where what is summed over has provably one size. Source: ONNX
+    Einsum-12.
     """
     known = parsed(equation)
     if known is None or len(known[0]) != 2:
@@ -39,8 +40,9 @@ def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...
         shape[term.index(summed[0])] if shape is not None and len(shape) == len(term) else None
         for term, shape in zip((left, right), shapes, strict=True)
     ]
-    if sizes[0] is None or sizes[0] != sizes[1]:
+    if None in sizes or (sizes[0] != sizes[1] and all(isinstance(size, int) for size in sizes)):
         return None
+    name = "MatMul" if sizes[0] == sizes[1] else "Contract"
     batch = [c for c in out if c in left and c in right]
     if len(batch) + 2 != len(out):
         return None
@@ -48,7 +50,7 @@ def product(equation: str, x: Any, y: Any, shapes: Sequence[tuple[int | str, ...
         (x, left, rows), (y, right, columns) = (y, right, columns), (x, left, rows)
     first = _permuted(x, left, [*batch, *rows, *summed])
     second = _permuted(y, right, [*batch, *summed, *columns])
-    return _permuted(("MatMul", first, second), "".join([*batch, *rows, *columns]), list(out))
+    return _permuted((name, first, second), "".join([*batch, *rows, *columns]), list(out))
 
 
 def _permuted(x: Any, letters: str, wanted: list[str]) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES
+from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, VALUES_FIT
 from ...egraph.engine.lang import (
     Float,
     Guard,
@@ -439,6 +439,16 @@ def values_widened(x: Tensor, v: Tensor, g: Int) -> Sides:
     """cast(soft(x), f16) @ v = cast(soft(x) @ cast(v, f32), f16)   for x of f32"""
     p = soft(x, g)
     return Sides(cast(p, FLOAT16) @ v, cast(p @ cast(v, FLOAT32), FLOAT16), when=[eq(dtype(x), FLOAT32)])
+
+
+@rule(
+    stage="fuse", contract="reassociated", assumes=[VALUES_FIT], expand=dict(narrow=(0, 1)),
+    holds=[dict(x="b n s t", v="b n t d", g=1), dict(x="b s t", v="b t d:float16", g=0)],
+)  # fmt: skip
+def values_contracted(x: Tensor, v: Tensor, g: Int, narrow: int) -> Sides:
+    """contract(soft(x), v) = soft(x) @ v   for an Einsum of weights and values; also of weights as f16"""
+    p = cast(soft(x, g), FLOAT16) if narrow else soft(x, g)
+    return Sides(tensor("Contract", p, v), p @ v)
 
 
 @rule(stage="marker", contract="exact", holds=dict(x="b 2 t h:float16", n=3, to=1))

@@ -86,7 +86,7 @@ class Attention:
             return w.add(s, mask.values["bias"])
         keep = mask.values["keep"]
         if w.draw.wrong("attention.mask inverted"):
-            keep = w.Not(keep)
+            keep = w.Or(w.Not(keep), self._first(keep))
         low = {"-inf": -np.inf, "-1e9": -1e9 if w.kind != np.float16 else LOW["float16"]}.get(
             w.draw.choice("mask.low", ("lowest", "-inf", "-1e9")), LOW[w.kind.name]
         )
@@ -118,7 +118,13 @@ class Attention:
                 return w.add(s, w.negative(w.mul(rest, w.num(big))))
             case "s + (m - 1) * big":
                 return w.add(s, w.mul(w.Sub(ones, w.num(1)), w.num(big)))
-        return w.Sub(w.mul(s, ones), w.mul(rest, w.num(1e4)))  # s m - 1e4 (1 - m), GPT-2
+        return w.Sub(w.mul(s, ones), w.mul(rest, w.num(big)))  # s m - big (1 - m), GPT-2
+
+    def _first(self, keep: str) -> str:
+        """True for the first key alone: a row that hides all is outside what an attention is fused for."""
+        w = self.w
+        places = w.const(np.arange(LONGEST) == 0, np.bool_)
+        return str(w.Slice(places, w.ints(0), w.size(keep, self.rank - 1, self.rank), w.ints(0)))
 
     # ---- weights and values
 
@@ -189,7 +195,7 @@ class Attention:
 
 
 BOOLEAN = ("Where(keep, s, low)", "Where(Not keep, low, s)", "s + Where(keep, 0, low)", "s + (1 - m) * -big",
-           "s - (1 - m) * big", "s + -((1 - m) * big)", "s + (m - 1) * big", "s m - 1e4 (1 - m)")  # fmt: skip
+           "s - (1 - m) * big", "s + -((1 - m) * big)", "s + (m - 1) * big", "s m - big (1 - m)")  # fmt: skip
 
 
 def mask_of(w: Writer, q: str, axis: int, rank: int, axes: int, options: tuple[str, ...], cached: bool) -> Mask:
@@ -241,6 +247,12 @@ def mask_of(w: Writer, q: str, axis: int, rank: int, axes: int, options: tuple[s
         case "Or(False, m)":
             keep = w.Or(keep, w.const(False, np.bool_))
     return Mask(how, "causal" in kind, {"keep": keep})
+
+
+def expected(draw: Drawing) -> dict[str, int]:
+    """What is fused. Of scores that are replaced by -1e4 nothing need be: lower scores would be seen."""
+    replaced = draw.chosen["mask"] == BOOLEAN[-1] and draw.chosen.get("mask.big") == "1e4"
+    return {} if replaced else {"Attention": 1}
 
 
 def weighed(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: np.ndarray) -> np.ndarray:
@@ -400,7 +412,19 @@ def attention(draw: Drawing, prefix: str = "") -> Spelling:
             o = o.transpose(0, 2, 1, 3).reshape(o.shape[0], o.shape[2], WIDTH)
         return [o, *outs]
 
-    return w.finish(reference, {"Attention": 1}, WIDTH)
+    return w.finish(reference, expected(draw), WIDTH)
 
 
-__all__ = ["Attention", "Mask", "added", "attention", "heads", "mask_of", "merged", "normal", "repeated", "weighed"]
+__all__ = [
+    "Attention",
+    "Mask",
+    "added",
+    "attention",
+    "expected",
+    "heads",
+    "mask_of",
+    "merged",
+    "normal",
+    "repeated",
+    "weighed",
+]

@@ -83,7 +83,8 @@ def block(draw: Drawing, prefix: str = "") -> Spelling:
         x = x + o.transpose(0, 2, 1, 3).reshape(x.shape) @ m["o"]
         return [x + gelu.gelu(norm(x, 1) @ m["up"], activation) @ m["down"]]
 
-    expected = {"LayerNormalization" if centered else "RMSNormalization": 2, "RotaryEmbedding": 2, "Attention": 1}
-    if fused != "Gelu" or w.element != np.float16:  # onnxruntime takes that of float16 apart
+    expected = {"LayerNormalization" if centered else "RMSNormalization": 2, "RotaryEmbedding": 2}
+    expected |= attention.expected(draw)
+    if fused != "Gelu" or not gelu.apart(w, fused):
         expected[fused] = 1
     return w.finish(reference, expected, INNER)

@@ -53,21 +53,24 @@ class Drawing:
 
 
 def one_change(draw: Callable[[Drawing], T]) -> Iterator[tuple[str, str, T]]:
-    """The plain form with each option of each decision, and of the decisions that only such a change brings up."""
+    """The plain form with each option of each decision, and of the decisions and options that only such a change
+    brings up.
+    """
     plain = Drawing()
     yield "plain", "plain", draw(plain)
-    waiting = [({}, name) for name in plain.offered]
-    known, offered = set(plain.offered), dict(plain.offered)
+    known = {(name, option) for name, options in plain.offered.items() for option in options}
+    waiting: list[tuple[dict[str, str], str, str]] = [
+        ({}, name, option) for name, options in plain.offered.items() for option in options[1:]
+    ]
     while waiting:
-        before, name = waiting.pop(0)
-        for option in offered[name][1:]:
-            changed = Drawing(picks={**before, name: option})
-            made = draw(changed)
-            if changed.chosen.get(name) != option:
-                continue
-            yield name, option, made
-            for new, options in changed.offered.items():
-                if new not in known:
-                    known.add(new)
-                    offered[new] = options
-                    waiting.append(({**before, name: option}, new))
+        before, name, option = waiting.pop(0)
+        picks = {**before, name: option}
+        changed = Drawing(picks=picks)
+        made = draw(changed)
+        if changed.chosen.get(name) != option:
+            continue
+        yield name, option, made
+        for new, options in changed.offered.items():
+            fresh = [o for o in options if (new, o) not in known]
+            known.update((new, o) for o in fresh)
+            waiting += [(picks, new, o) for o in fresh if o != changed.chosen[new]]

@@ -165,10 +165,10 @@ def _spell(draw: Drawing, prefix: str, form: str) -> Spelling:
             y = erf(w, y) if form == "erf" else tanh(w, y)
     w.output(w.cast(y, w.element) if wide else y, 3)
     fused = {"erf": "Gelu", "tanh": "FastGelu", "1": "Sigmoid"}.get(form, "QuickGelu")
-    return w.finish(lambda f: [gelu(f["x"], form)], {} if _apart(w, fused, wide) else {fused: 1}, 1)
+    return w.finish(lambda f: [gelu(f["x"], form)], {} if apart(w, fused, wide) else {fused: 1}, 1)
 
 
-def _apart(w: Writer, fused: str, wide: bool) -> bool:
+def apart(w: Writer, fused: str, wide: bool = False) -> bool:
     """Whether it may stay in parts: onnxruntime takes a Gelu and a FastGelu of float16 apart, and five digits of
     sqrt(2) are another function in float32, by ten times what the gate is rounded.
     """

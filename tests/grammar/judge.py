@@ -18,6 +18,8 @@ from grammar.writer import Arrays, Spelling
 from onnx import helper as h
 
 from onnx_egraph import EGraphError, saturate_and_extract
+from onnx_egraph.egraph.targets.work import Work
+from onnx_egraph.egraph.terms import OPS, SILENT
 
 TOGETHER = 400  # nodes, about
 #: Operators of a file that are one fused operator.
@@ -27,6 +29,15 @@ FUSED = {
     "FastGelu": "FastGelu", "QuickGelu": "QuickGelu", "Attention": "Attention", "MultiHeadAttention": "Attention",
     "GroupQueryAttention": "Attention", "Sigmoid": "Sigmoid",
 }  # fmt: skip
+
+
+class FusedFirst:
+    """What a fused operator does costs far more than it and what stands around it: casts and layout."""
+
+    def cost(self, work: Work) -> int:
+        op = OPS.get(work.op)
+        little = op is not None and (op.role == "fused" or op.layout or op.name == "Cast")
+        return 0 if work.op in SILENT else 1 if little else 100
 
 
 @dataclass
@@ -39,6 +50,7 @@ class Judged:
     written: str = ""
     wrong: str = ""
     fused: bool = False
+    dearer: bool = False  # it is not fused, but equal to the fused operators, whose parts cost less
     misses: bool = False  # a near miss computes something else than the formula
     stopped: str = ""  # the limit that ended it
     left: str = ""  # operators that remain, of one that is not fused
@@ -107,8 +119,10 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
     for j in seen:
         j.stopped = result.report.stop if result.report.limits else ""
         operators = _behind(result.model, j.spelling)
-        counts = _counts(operators)
-        j.fused = all(counts[op] >= n for op, n in j.spelling.expected.items())
+        j.fused = _complete(operators, j.spelling)
+        if not j.fused and not j.stopped:
+            other = saturate_and_extract(model_of([j.spelling]), cost=FusedFirst())
+            j.dearer = _complete(_behind(other.model, j.spelling), j.spelling)
         left = Counter(n.op_type for n in operators if n.op_type not in ("Constant", "Identity"))
         j.left = "" if j.fused else ", ".join(f"{n} {op}" for op, n in left.most_common())
     return seen
@@ -192,6 +206,12 @@ def _behind(model: onnx.ModelProto, spelling: Spelling) -> list[onnx.NodeProto]:
             found[node.output[0]] = node
             waiting += node.input
     return list(found.values())
+
+
+def _complete(nodes: Iterable[onnx.NodeProto], spelling: Spelling) -> bool:
+    """Whether the operators that are expected are among these."""
+    counts = _counts(nodes)
+    return all(counts[op] >= n for op, n in spelling.expected.items())
 
 
 def _counts(nodes: Iterable[onnx.NodeProto]) -> Counter[str]:

@@ -81,6 +81,7 @@ def main() -> None:
         missed = judged(near_misses(name, range(given.seed, given.seed + given.misses)), missing=True)
         print(f"\n== {name}: one change {sum(j.fused for j in single)} of {len(single)} fused", end="")
         print(f"; mixtures {sum(j.fused for j in mixed)} of {len(mixed)}", end="")
+        print(f", {sum(j.dearer for j in mixed)} more if parts did not cost less", end="")
         print(f"; near misses {sum(not j.misses for j in missed)} of {len(missed)} are none" if missed else "")
         for fault, n in Counter(j.spelling.drawing.fault for j in missed if not j.misses).items():
             print(f"  no near miss: {n} x {fault}")
@@ -98,7 +99,7 @@ def main() -> None:
                 context = f", with {more}" if more else ""
                 print(f"  unfused: {name} = {option}{context}   ({j.stopped or 'left: ' + j.left})")
         alone = {place[j.spelling.prefix] for j in single if not j.fused}
-        clean = [j for j in mixed if not alone & set(j.spelling.drawing.chosen.items())]
+        clean = [j for j in mixed if not j.dearer and not alone & set(j.spelling.drawing.chosen.items())]
         if clean:
             print(f"  mixtures of changes that fuse alone: {sum(j.fused for j in clean)} of {len(clean)}")
         for share, n, decision, option in correlated(clean)[:12]:

@@ -7,10 +7,12 @@ from functools import cache
 import pytest
 from grammar.choices import Drawing
 from grammar.formulas import FORMULAS
-from grammar.judge import Judged, judge
+from grammar.judge import Judged, judge, model_of
 from grammar.listed import Change, changes, grouped, line, unfused
 from grammar.measure import judged, mixtures, near_misses, told
 from grammar.writer import Spelling
+
+from onnx_egraph import saturate_and_extract
 
 PARTS = 4
 SHORT = 2  # mixtures and near misses of each formula
@@ -69,7 +71,57 @@ def test_near_misses_deep(name: str) -> None:
     assert not faults(seen), faults(seen)
 
 
+# ---- what several changes bring about
+
+TOGETHER: dict[str, dict[str, str]] = {
+    "an Einsum of values whose rows are not proved": {
+        "cache": "k", "mask": "Where(keep, s, low)", "values": "Einsum, other letters",
+    },
+    "a product with a mask of zeros and ones": {"mask": "s m - big (1 - m)", "mask.low": "-1e9"},
+    "that product in float16": {"mask": "s m - big (1 - m)", "dtype": "float16"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_changes_together(name: str) -> None:
+    [j] = judge([FORMULAS["attention"](Drawing(picks=TOGETHER[name]), "")])
+    assert j.right, faults([j])
+    assert j.fused, j.left
+
+
+def test_scores_that_a_number_of_no_proved_bound_replaces_are_a_near_miss() -> None:
+    spelling = FORMULAS["attention"](Drawing(picks={"mask": "s m - big (1 - m)", "mask.big": "1e4"}), "")
+    result = saturate_and_extract(model_of([spelling]))
+    assert not result.report.counts()
+    assert any("mask-where-big" in miss and "v is -10000.0" in miss for miss in result.near_misses())
+
+
+def test_a_mask_that_multiplies_is_left_alone_where_infinities_count() -> None:
+    spelling = FORMULAS["attention"](Drawing(picks=TOGETHER["a product with a mask of zeros and ones"]), "")
+    assert not saturate_and_extract(model_of([spelling]), strict=True).report.counts()
+
+
 # ---- the grammar itself
+
+
+def test_options_that_only_another_change_brings_up_are_changes() -> None:
+    assert {("rope", "rope.turn", "2x2 matrices"), ("rope", "rope.matrices", "of four")} <= singles().keys()
+
+
+def test_the_judge_tells_laws_from_prices() -> None:
+    """float16 is widened for an attention, which few tokens do not pay for."""
+    picks = {"dtype": "float16", "sizes": "fixed to 1", "mask": "Where(keep, s, low)"}
+    [j] = judge([FORMULAS["attention"](Drawing(picks=picks), "")])
+    assert (j.fused, j.dearer) == (False, True)
+    [j] = judge(
+        [
+            FORMULAS["attention"](
+                Drawing(picks={**picks, "mask.low": "-1e9", "dtype": "float32"}, fault="attention.low of -5"), ""
+            )
+        ],
+        True,
+    )
+    assert (j.fused, j.dearer) == (False, False)
 
 
 def test_a_seed_draws_the_same_spelling_again_and_so_do_its_decisions() -> None:

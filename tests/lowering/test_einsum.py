@@ -58,8 +58,10 @@ def test_what_one_matmul_does_not_do(equation: str) -> None:
     assert product(equation, "x", "y", known) is None
 
 
-def test_a_size_that_may_be_stretched_is_no_sum() -> None:
-    assert product("ik,kj->ij", "x", "y", [(2, "k"), ("m", 3)]) is None
+def test_a_size_that_may_be_stretched_is_no_matmul() -> None:
+    assert product("ik,kj->ij", "x", "y", [(2, "k"), ("m", 3)]) == ("Contract", "x", "y")
+    assert product("ik,kj->ij", "x", "y", [(2, "k"), (1, 3)]) == ("Contract", "x", "y")
+    assert product("ik,kj->ij", "x", "y", [(2, 4), (1, 3)]) is None
     assert product("ik,kj->ij", "x", "y", [(2, 3), None]) is None
     assert product("ik,kj->ij", "x", "y", [(2, "k"), ("k", 3)]) == ("MatMul", "x", "y")
 

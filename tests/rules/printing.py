@@ -214,6 +214,10 @@ def _sdpa(env: Env, q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Expr, cap: Ex
     return p @ v
 
 
+def _selected(x: Expr, c: Expr, side: Expr, env: Env) -> Expr:
+    return tensor("Where", c if side.value(env) else call("Not", c), x, _number(0, x, env))
+
+
 DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Paired": _paired, "Wide": _wide, "Rot": _rot, "Rope": _rope, "RopeT": _rope_rows, "RNorm": _rnorm,
     "RopeEach": lambda env, x, c, s, pairs, width: _rope_rows(env, x, c, s, pairs, Int("lit", (0,)), width),
@@ -226,6 +230,8 @@ DEFINITIONS: dict[str, Callable[..., Expr]] = {
     "Grouped": lambda env, x, n: reshape(x, ints(0, -1, n, *_shape(x, env)[2:])),
     "RSqrt": lambda env, x: call("Reciprocal", call("Sqrt", x)),
     "Center": lambda env, x: x - _mean(x),
+    "Contract": lambda env, x, y: x @ y,  # of one size, as rules assume
+    "Selected": lambda env, x, c, side: _selected(x, c, side, env),
     "Scaled": lambda env, x, by: x * _number(by.value(env), x, env),
     "DimT": lambda env, d: ints(int(d.value(env))),
 }  # fmt: skip
