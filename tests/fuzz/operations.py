@@ -348,6 +348,25 @@ def gather(d: Draw) -> Value:
     return d.make("Gather", x, ids, dims=dims, axis=axis - d.one(0, x.rank if d.opset >= 11 else 0))
 
 
+def gather_nd(d: Draw) -> Value:
+    """All positions of two axes, as exporters take them, or some pairs."""
+    x = d.operand("GatherND", fits=lambda v: v.rank >= 2)
+    if d.opset < 12:
+        return gather(d)
+    rows, columns = x.dims[:2]
+    if min(*rows, *columns) < 1:
+        raise Undrawable("nothing to take")
+    if d.chance(0.5):
+        pairs = np.stack([d.rng.integers(0, min(n), 3) for n in (rows, columns)], axis=-1)
+        return d.make("GatherND", x, d.const(pairs), dims=(fixed(3), *x.dims[2:]))
+    whole, parts = (rows, columns, fixed(1)), []
+    for n, axes in ((rows, [1, 2]), (columns, [0, 2])):
+        start, step = d.const(np.int64(0)), d.const(np.int64(1))
+        each = d.make("Range", start, d.scalar_size(n), step, dims=(n,))
+        parts.append(d.make("Expand", d.unsqueeze(each, axes), d.sizes_of(whole), dims=whole))
+    return d.make("GatherND", x, d.concat(parts, 2), dims=x.dims)
+
+
 def concat(d: Draw) -> Value:
     x = d.operand("Concat", fits=lambda v: v.rank >= 1)
     axis = x.rank - 1 if d.chance(0.5) else int(d.rng.integers(x.rank))
@@ -504,6 +523,7 @@ def table() -> dict[tuple[str, str], Drawer]:
         "Where": where, "Range": range_, "MatMul": matmul, "Cast": cast, "Max": maximum, "Einsum": einsum,
         "Attention": attention, "RotaryEmbedding": rotary, "Dropout": dropout, "Softmax": softmax("Softmax"),
         "LogSoftmax": softmax("LogSoftmax"), "CastLike": cast_like, "Clip": clip,
+        "GatherND": gather_nd,
         "Transpose": transpose, "Reshape": reshape, "Flatten": flatten, "Expand": expand, "Tile": tile,
         "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Slice": slice_, "Gather": gather, "Concat": concat,
         "Split": split, "Shape": shape, "LayerNormalization": normed("LayerNormalization", bias=True),
