@@ -13,15 +13,15 @@ from ..egraph.engine.lang import (
     rule,
     scalar,
     tensor,
-    thin,
     zero_or_more,
 )
+from .numbers import exactly
 
 
 @rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])
 def mul_one(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * 1 = x"""
-    return Sides(x * c, x, when=[eq(scalar(c), real(1.0)), *thin(c, x, k)])
+    return Sides(x * c, x, when=exactly(c, x, k, 1.0))
 
 
 # ------------------------------------------------------------------------------------------------ bounds that hold

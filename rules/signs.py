@@ -9,6 +9,7 @@ from ..egraph.engine.assumption import ZERO_SIGNS
 from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, dtype, eq, ne, real, rule, scalar, tensor, thin
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
+from .numbers import exactly
 
 _ODD = sorted(op.name for op in OPS.values() if op.odd)
 
@@ -35,13 +36,13 @@ def neg_neg(x: Tensor) -> Sides:
 @rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=-1"), refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=-1:1 1 1")])
 def mul_minus_one(x: Tensor, c: Tensor, k: int) -> Sides:
     """x * -1 = -x"""
-    return Sides(x * c, -x, when=[eq(scalar(c), real(-1.0)), *thin(c, x, k)])
+    return Sides(x * c, -x, when=exactly(c, x, k, -1.0))
 
 
 @rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=-1"), refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=-1:1 1 1")])
 def div_minus_one(x: Tensor, c: Tensor, k: int) -> Sides:
     """x / -1 = -x"""
-    return Sides(x / c, -x, when=[eq(scalar(c), real(-1.0)), *thin(c, x, k)])
+    return Sides(x / c, -x, when=exactly(c, x, k, -1.0))
 
 
 # --------------------------------------------------------------------------------------- out of products and functions
@@ -109,7 +110,7 @@ def sub_neg(x: Tensor, y: Tensor) -> Sides:
 )  # fmt: skip
 def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
     """0 - x = -x"""
-    return Sides(c - x, -x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
+    return Sides(c - x, -x, when=exactly(c, x, k, 0.0))
 
 
 @rule(
@@ -119,7 +120,7 @@ def sub_from_zero(x: Tensor, c: Tensor, k: int) -> Sides:
 )  # fmt: skip
 def add_zero(x: Tensor, c: Tensor, below: int, k: int) -> Sides:
     """x + 0 = x - 0 = x"""
-    return Sides(x - c if below else x + c, x, when=[eq(scalar(c), real(0.0)), *thin(c, x, k)])
+    return Sides(x - c if below else x + c, x, when=exactly(c, x, k, 0.0))
 
 
 @rule(contract="finite", assumes=[ZERO_SIGNS], holds=dict(x="b s", y="b s"))
