@@ -19,6 +19,7 @@ from ..egraph.engine.lang import (
     rank,
     reshape,
     rule,
+    sizes,
     slice_,
     squeeze,
     tensor,
@@ -68,26 +69,24 @@ def slice_neg(x: Tensor, axis: Int, start: Int, end: Int, step: Int) -> Sides:
 
 
 @rule(
-    expand=dict(n=(1, 2, 3, 4, 5, 6)), holds=[dict(x="b n s h", shape="ints b n s h"), dict(x="b", shape="ints b")],
+    holds=[dict(x="b n s h", shape="ints b n s h"), dict(x="b", shape="ints b")],
     refuse=[dict(x="b n s", shape="ints n b s"), dict(x="b s", shape="ints s b"), dict(x="1 b s", shape="ints b s")],
 )  # fmt: skip
-def reshape_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
+def reshape_nothing(x: Tensor, shape: Tensor) -> Sides:
     """reshape(x, shape of x) = x"""
     same = reshape(x, shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
-    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
+    return Sides(same, x, when=[eq(sizes(same), sizes(x))])
 
 
 @rule(
-    expand=dict(n=(1, 2, 3, 4)), holds=[dict(x="b n s", shape="ints b n s"), dict(x="b s", shape="ints 1 1")],
+    holds=[dict(x="b n s", shape="ints b n s"), dict(x="b s", shape="ints 1 1")],
     refuse=[dict(x="1 s", shape="ints 5 s"), dict(x="b s", shape="ints 1 b s"), dict(x="b 1", shape="ints b 5"),
             dict(x="1 n s", shape="ints 5 n s"), dict(x="1 n s h", shape="ints 5 n s h")],
 )  # fmt: skip
-def expand_nothing(x: Tensor, shape: Tensor, n: int) -> Sides:
+def expand_nothing(x: Tensor, shape: Tensor) -> Sides:
     """expand(x, shape) = x   if it has the sizes of x"""
     same = tensor("Expand", x, shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
-    return Sides(same, x, when=[eq(rank(same), n), *sizes])
+    return Sides(same, x, when=[eq(sizes(same), sizes(x))])
 
 
 #: Ranks up to 6, each with one of its axes from the end.
@@ -107,20 +106,18 @@ def reshape_back(x: Tensor, shape: Tensor, u: Tensor, reading: int) -> Sides:
     """reshape(reshape(x, shape), u) = x   for u that gives all sizes of x but one, which is what remains"""
     back = reshape(reshape(x, shape), u)
     n, rest = _AXES[reading]
-    sizes = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n + 1) if k != rest]
-    return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *sizes])
+    others = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n + 1) if k != rest]
+    return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *others])
 
 
 @rule(
-    expand=dict(n=(1, 2, 3, 4, 5)),
     holds=[dict(x="b s 1", shape="ints b s 1", axis=-1), dict(x="1 b s", shape="ints 1 b s", axis=-3)],
     refuse=[dict(x="b s 1", shape="ints 1 b s", axis=-1), dict(x="1 b", shape="ints b", axis=-2)],
 )  # fmt: skip
-def reshape_squeeze(x: Tensor, shape: Tensor, axis: Int, n: int) -> Sides:
+def reshape_squeeze(x: Tensor, shape: Tensor, axis: Int) -> Sides:
     """reshape(squeeze(x, axis), shape of x) = x"""
     same = reshape(squeeze(x, axis), shape)
-    sizes = [eq(dim(same, -k), dim(x, -k)) for k in range(1, n + 1)]
-    return Sides(same, x, when=[eq(rank(x), n), eq(rank(same), n), *sizes])
+    return Sides(same, x, when=[eq(sizes(same), sizes(x))])
 
 
 @rule(holds=dict(x="b s h"))
@@ -149,6 +146,6 @@ def transpose_added_head(x: Tensor) -> Sides:
 )
 def reshape_reshape(x: Tensor, shape: Tensor, u: Tensor, n: int) -> Sides:
     """reshape(reshape(x, shape), u) = reshape(x, u)   for u of numbers other than 0, which would copy a size"""
-    sizes = [Int("var", (f"u{i}",)) for i in range(n)]
-    known = [g for i, v in enumerate(sizes) for g in (eq(elem(u, i), num(v)), ne(v, 0))]
+    numbers = [Int("var", (f"u{i}",)) for i in range(n)]
+    known = [g for i, v in enumerate(numbers) for g in (eq(elem(u, i), num(v)), ne(v, 0))]
     return Sides(call("Reshape", call("Reshape", x, shape), u), call("Reshape", x, u), when=[eq(length(u), n), *known])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import Guard, Sides, Tensor, all_false, all_true, call, dim, eq, rank, rule
+from ..egraph.engine.lang import Sides, Tensor, all_false, all_true, call, eq, rule, sizes
 
 _SHAPES = [
     ("1 s:bool", "2 1"),
@@ -18,29 +18,21 @@ def _wider(word: str) -> list[dict[str, str]]:
     return [dict(x=x, y=f"={word}:bool:{y}") for x, y in _SHAPES]
 
 
-def _sizes(both: Tensor, x: Tensor, n: int) -> list[Guard]:
-    """Both is of rank n, and of the sizes of x."""
-    same = [eq(dim(both, -k), dim(x, -k)) for k in range(1, n + 1)]
-    return [eq(rank(both), n), *same]
-
-
 @rule(
-    expand=dict(n=(0, 1, 2, 3, 4)),
     holds=[dict(x="b s:bool", y="=1:bool"), dict(x="b n s t:bool", y="=1:bool:1 1"), dict(x="s:bool", y="=1:bool")],
     refuse=[dict(x="b s:bool", y="=0:bool"), *_wider("1")],
 )  # fmt: skip
-def and_true(x: Tensor, y: Tensor, n: int) -> Sides:
+def and_true(x: Tensor, y: Tensor) -> Sides:
     """x and true = x   where true does not widen it"""
     both = call("And", x, y)
-    return Sides(both, x, when=[all_true(y), *_sizes(both, x, n)])
+    return Sides(both, x, when=[all_true(y), eq(sizes(both), sizes(x))])
 
 
 @rule(
-    expand=dict(n=(0, 1, 2, 3, 4)),
     holds=[dict(x="b s:bool", y="=0:bool"), dict(x="b n s t:bool", y="=0:bool:1 1"), dict(x="s:bool", y="=0:bool")],
     refuse=[dict(x="b s:bool", y="=1:bool"), *_wider("0")],
 )  # fmt: skip
-def or_false(x: Tensor, y: Tensor, n: int) -> Sides:
+def or_false(x: Tensor, y: Tensor) -> Sides:
     """x or false = x   where false does not widen it"""
     both = call("Or", x, y)
-    return Sides(both, x, when=[all_false(y), *_sizes(both, x, n)])
+    return Sides(both, x, when=[all_false(y), eq(sizes(both), sizes(x))])

@@ -2,7 +2,8 @@
 
 The reader seeds the facts of every value of the model; these laws only have to serve the terms that rules create, and
 they never contradict a seed unless a rule is false: then egglog refuses the merge and `saturate.py` names the rule.
-Dimensions are indexed from the end. `elem` gives the elements of small integer tensors as dimensions. `spread` is no
+Dimensions are indexed from the end; `sizes` is all of them. `elem` gives the elements of small integer tensors as
+dimensions. `spread` is no
 value but a shape: what two tensors broadcast to. `extent` is the length of the tensors of a list together, along an
 axis that a Concat asks for. A law of one dimension joins far faster than one of three: that is what both are for.
 """
@@ -22,13 +23,16 @@ from .sexpr import parse, symbols
 MAX_RANK = 8
 #: Operands of a Concat up to which its size is summed: each takes a round of its own.
 _MANY = 8
+#: Axes up to which all sizes of a tensor are one thing to compare.
+_RANKS = 6
 
 _DECLARED = "\n".join(
     f"(function {name} ({f.operands}) {f.value} :no-merge)" if f.value else f"(relation {name} ({f.operands}))"
     for name, f in FACTS.items()
 )
+_SIZES = "\n".join(f"(constructor sizes-{n} ({'Dim ' * n}) Sizes)" for n in range(_RANKS + 1))
 HEADER = f"""
-(sort T) (sort TL) (sort Nd) (sort Dim) (sort IV (Vec i64))
+(sort T) (sort TL) (sort Nd) (sort Dim) (sort Sizes) (sort IV (Vec i64))
 (constructor V (i64) T :unextractable)
 (constructor VL (i64) TL :unextractable)
 (constructor VN (i64) Nd :unextractable)
@@ -38,6 +42,8 @@ HEADER = f"""
 {_DECLARED}
 (constructor dim (T i64) Dim :unextractable)
 (constructor elem (T i64) Dim :unextractable)
+(constructor sizes (T) Sizes :unextractable)
+{_SIZES}
 (constructor spread (T T) T :unextractable)
 (function vector (String) IV :no-merge)
 (relation along (TL i64 i64))
@@ -101,6 +107,7 @@ def _general() -> list[Law]:
         ),
         ("size-number", "(= t (DimT (DNum a)))", "(union t (Ints (vec-of a)))"),
         *_numbers(),
+        *_together(),
         *_scaled(),
         ("size-symbol", "(= t (DimT d)) (source d g i)", "(union t (Shape g i (+ i 1)))"),
         ("along-rest", "(along l a k) (> k 0) (= l (Cons x r))", "(along r a (- k 1))"),
@@ -112,6 +119,14 @@ def _general() -> list[Law]:
         ),
         *_shapes("spread", "broadcast", ["x", "y"]),
     ]
+
+
+def _together() -> Iterator[Law]:
+    """The sizes of a tensor as one term, so that two tensors of one shape are found by one comparison."""
+    for n in range(_RANKS + 1):
+        each = "".join(f" (= d{k} (dim o -{k}))" for k in range(1, n + 1))
+        named = "".join(f" d{k}" for k in range(1, n + 1))
+        yield f"sizes-{n}", f"(= {n} (rank o)){each}", f"(union (sizes o) (sizes-{n}{named}))"
 
 
 def _scaled() -> Iterator[Law]:

@@ -105,6 +105,11 @@ def dim(x: Expr, axis: int | Int) -> Expr:
     return Dim("dim", (x, lift(axis, INT)))
 
 
+def sizes(x: Expr) -> Fact:
+    """All dimensions of x, to be compared with those of another tensor; nothing if one is unknown, or above six."""
+    return Fact("sizes", (x,))
+
+
 def elem(x: Expr, index: int | Int) -> Expr:
     """Element `index` of an integer vector (or of a scalar, at 0), as a dimension."""
     return Dim("elem", (x, lift(index, INT)))
@@ -244,6 +249,6 @@ __all__ = [
     "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
     "dtype", "elem", "eq", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift", "load_egglog",
     "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
-    "same_batch", "scalar", "select", "shape", "size", "size_known", "slice_", "squeeze", "supported", "symbolic",
-    "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
+    "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
+    "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
 ]  # fmt: skip

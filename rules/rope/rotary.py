@@ -35,6 +35,7 @@ from ...egraph.engine.lang import (
     rank,
     reshape,
     rule,
+    sizes,
     slice_,
     squeeze,
     tensor,
@@ -390,30 +391,28 @@ _OTHER_HALVES: list[dict[str, Any]] = [  # cos and sin differ in shape: they mig
 ]  # fmt: skip
 
 
-def _alike(x: Tensor, y: Tensor, tables: Sequence[Tensor], h: Int, r: int) -> list[Guard]:
-    """x and y have one shape of r axes, and the tables as many channels."""
-    sizes = [eq(dim(t, -1), num(h)) for t in (x, y, *tables)]
-    return [*sizes, eq(rank(x), r), eq(rank(y), r), *(eq(dim(x, -k), dim(y, -k)) for k in range(2, r + 1))]
+def _alike(x: Tensor, y: Tensor, tables: Sequence[Tensor]) -> list[Guard]:
+    """x and y have one shape, and the tables as many channels."""
+    channels = [eq(dim(t, -1), dim(x, -1)) for t in tables]
+    return [*channels, eq(sizes(x), sizes(y))]
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=[_HALVES, dict(_HALVES, pairs=1)],
-    refuse=_OTHER_HALVES,
+    stage="fuse", contract="reassociated", holds=[_HALVES, dict(_HALVES, pairs=1)], refuse=_OTHER_HALVES,
 )  # fmt: skip
-def rope_paired(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int, h: Int, r: int) -> Sides:
+def rope_paired(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     """pairs of x*cos - y*sin and y*cos + x*sin = rope(pairs of x and y, cos, sin)"""
     return Sides(paired(x * cos - y * sin, y * cos + x * sin, pairs), rope(paired(x, y, pairs), cos, sin, pairs),
-                 when=_alike(x, y, (cos, sin), h, r))  # fmt: skip
+                 when=_alike(x, y, (cos, sin)))  # fmt: skip
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)), holds=[_HALVES, dict(_HALVES, pairs=1)],
-    refuse=_OTHER_HALVES,
+    stage="fuse", contract="reassociated", holds=[_HALVES, dict(_HALVES, pairs=1)], refuse=_OTHER_HALVES,
 )  # fmt: skip
-def rope_paired_back(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int, h: Int, r: int) -> Sides:
+def rope_paired_back(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     """pairs of x*cos + y*sin and y*cos - x*sin = rope(pairs of x and y, cos, -sin), a turn back"""
     return Sides(paired(x * cos + y * sin, y * cos - x * sin, pairs), rope(paired(x, y, pairs), cos, -sin, pairs),
-                 when=_alike(x, y, (cos, sin), h, r))  # fmt: skip
+                 when=_alike(x, y, (cos, sin)))  # fmt: skip
 
 
 _PAIRS = dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", shape="ints b n s 2h")
@@ -430,18 +429,17 @@ _OTHER_TABLES: list[dict[str, Any]] = [
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(r=(3, 4)),
+    stage="fuse", contract="reassociated",
     holds=dict(x="b n s 2h", cos="b 1 s h 1", sin="s h 1", shape="ints b n s 2h"),
     refuse=[{**sample, **{name: f"{sample[name]} 1" for name in ("cos", "sin")}} for sample in _OTHER_TABLES],
 )  # fmt: skip
-def rope_columns(x: Tensor, cos: Tensor, sin: Tensor, shape: Tensor, h: Int, r: int) -> Sides:
+def rope_columns(x: Tensor, cos: Tensor, sin: Tensor, shape: Tensor, h: Int) -> Sides:
     """reshape(cat(xe*cos - xo*sin, xo*cos + xe*sin)) = rope(x, cos, sin) of (even, odd) pairs, columns [.., h, 1]"""
     even, odd = unsqueeze(slice_(x, 0, 2 * h - 1, step=2), -1), unsqueeze(slice_(x, 1, 2 * h, step=2), -1)
     flat = tensor("Reshape", concat([even * cos - odd * sin, odd * cos + even * sin]), shape)
     columns = [g for v in (cos, sin) for g in (eq(dim(v, -1), num(1)), eq(dim(v, -2), num(h)))]
-    same = [eq(dim(flat, -k), dim(x, -k)) for k in range(1, r + 1)]
-    ranks = [eq(rank(x), r), eq(rank(flat), r), le(rank(cos), r + 1), le(rank(sin), r + 1)]
-    when = [*ranks, eq(dim(x, -1), num(2 * h)), *columns, *same]
+    ranks = [le(rank(t), rank(even)) for t in (cos, sin)]
+    when = [*ranks, eq(sizes(flat), sizes(x)), eq(dim(x, -1), num(2 * h)), *columns]
     return Sides(flat, rope(x, squeeze(cos, -1), squeeze(sin, -1), 1), when=when)
 
 

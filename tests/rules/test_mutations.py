@@ -21,8 +21,6 @@ _TYPED = "operands of one operator have one element type: said for terms whose t
 #: Guards, as patterns over ids, that follow from the rest wherever the left side is well-formed; and why.
 REDUNDANT: dict[str, str] = {
     "transpose-transpose-without vec-length(?) = n": "either of the two lengths tells the rank of x",
-    "reshape-nothing-without dim(Reshape(x, shape), -?) = *": _COUNT,
-    "reshape-squeeze-without dim(Reshape(Squeeze(x, axis), shape), -?) = *": _COUNT,
     "slice-of-*-without dim(x, -1) = *": _COUNT,
     "slice-of-*-without dim(Reshape(x, shape), -?) = dim(x, *": _COUNT,
     "wide-mul-without dim(x, -1) = dim(y, -1)": "two even last axes broadcast only if they are equal",
