@@ -84,6 +84,7 @@ class Pricer:
         self._sizes: dict[tuple[str, int], int] = {}
         self._tensors: dict[int, _Seen] = {}
         self._values: dict[ir.Value, _Seen] = {}
+        self._priced: dict[tuple[Any, ...], int] = {}
         self._left_out: _Seen = (ABSENT,) * len(points)
         self._outs: dict[int, dict[int, int]] = {}
         for r in frozen.rows:
@@ -227,7 +228,19 @@ class Pricer:
     def _total(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
     ) -> int:  # fmt: skip
-        """The price over all points; `folded` says that the results are known at load."""
+        """The price over all points; `folded` says that the results are known at load. Layers ask the same again."""
+        key = name, (*ins,), (*outs,), folded, (*attrs.items(),)
+        try:
+            known = self._priced.get(key)
+        except TypeError:  # an attribute of a caller's operator that has no hash
+            return self._priced_anew(name, ins, outs, folded, attrs)
+        if known is None:
+            known = self._priced[key] = self._priced_anew(name, ins, outs, folded, attrs)
+        return known
+
+    def _priced_anew(
+        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
+    ) -> int:  # fmt: skip
         outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
         total = 0
         for k in range(len(self.points)):
