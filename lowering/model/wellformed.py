@@ -164,6 +164,8 @@ def _fault(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto], since
         case "Transpose" if "perm" in given:
             perm = list(given["perm"].ints)
             return "" if sorted(perm) == [*range(len(perm))] else f"attribute 'perm' is {perm}, no order of axes"
+        case "Split" if "num_outputs" in given and given["num_outputs"].i < len(node.output):  # onnxruntime aborts
+            return f"attribute 'num_outputs' is {given['num_outputs'].i}, and the node has {len(node.output)} outputs"
         case "ConstantOfShape" if "value" in given:
             count = math.prod(given["value"].t.dims)
             return "" if count == 1 else f"attribute 'value' has {count} elements; it must have one"

@@ -72,6 +72,14 @@ def test_refused(op: str, ins: str, attributes: dict[str, Any]) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_split_into_fewer_parts_than_it_has_outputs_is_refused() -> None:
+    """onnxruntime ends the process when it loads one whose operand has a known size."""
+    made = given("Split", "x", opset=18, axis=1, num_outputs=1)
+    made.graph.node[0].output.append("z")
+    with pytest.raises(ModelError, match=r"'bad node' \(Split\): attribute 'num_outputs' is 1, and the node has 2"):
+        saturate_and_extract(made)
+
+
 def in_onnx_ir(op: str, ins: str, attributes: dict[str, Any]) -> bool:
     try:
         ir.from_proto(given(op, ins, **attributes))
