@@ -414,6 +414,8 @@ class _Reader:
         facts = self.shapes.of(value)
         if facts.dtype is not None and facts.dtype.value:
             self.terms.state("dtype", term, facts.dtype.value)
+        else:
+            self.terms.state("axes", term, 0)
         if facts.dims is not None:
             self.terms.dims(term, facts.dims)
         if facts.elems is not None and len(facts.elems) <= _LONGEST:

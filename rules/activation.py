@@ -75,14 +75,14 @@ _INSIDE_ERF: dict[str, Any] = dict(x="b h", v=0.5**0.5, o="=1")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
+    stage="marker", contract="reassociated", expand=dict(kind=ROUNDED),
     holds=[_INSIDE_ERF, _halved(_INSIDE_ERF), dict(_INSIDE_ERF, v=0.707107)],
     refuse=[*(dict(_INSIDE_ERF, v=v) for v in (0.70711, 0.7073, 0.75)), _halved(dict(_INSIDE_ERF, v=0.75)),
             _doubled(_INSIDE_ERF), *(dict(_INSIDE_ERF, o=o) for o in _OTHER_ONES)],
 )  # fmt: skip
-def erf_plus_scaled(x: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
+def erf_plus_scaled(x: Tensor, o: Tensor, v: Float, kind: int) -> Sides:
     """1 + erf(x * sqrt(1/2)) = erf_plus(x)"""
-    when = [*about(v, x, 0.5**0.5, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    when = [*about(v, x, 0.5**0.5, kind, _DIGITS), *exactly(o, x, 1.0)]
     return Sides(tensor("Erf", scaled(x, v)) + o, erf_plus(x), when=when)
 
 
@@ -98,35 +98,35 @@ def tanh(x: Tensor) -> Tensor:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated",
     holds=[dict(x="b s", o="=1"), dict(x="b s", o="=1:1")], refuse=[dict(x="b s", o="=2"), dict(x="b s", o="=1:1 1 1")],
 )  # fmt: skip
-def sigmoid_reciprocal(x: Tensor, o: Tensor, k: int) -> Sides:
+def sigmoid_reciprocal(x: Tensor, o: Tensor) -> Sides:
     """reciprocal(1 + exp(x)) = sigmoid(-x)"""
-    return Sides(tensor("Reciprocal", o + tensor("Exp", x)), sigmoid(-x), when=exactly(o, x, k, 1.0))
+    return Sides(tensor("Reciprocal", o + tensor("Exp", x)), sigmoid(-x), when=exactly(o, x, 1.0))
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated",
     holds=[dict(x="b s", y="b s", o="=1"), dict(x="b s", y="", o="=1:1")],
     refuse=[dict(x="b s", y="b s", o="=2"), dict(x="b s", y="b s", o="=1:1 1 1")],
 )  # fmt: skip
-def sigmoid_div(x: Tensor, y: Tensor, o: Tensor, k: int) -> Sides:
+def sigmoid_div(x: Tensor, y: Tensor, o: Tensor) -> Sides:
     """y / (1 + exp(x)) = y * sigmoid(-x)"""
-    return Sides(y / (o + tensor("Exp", x)), y * sigmoid(-x), when=exactly(o, x, k, 1.0))
+    return Sides(y / (o + tensor("Exp", x)), y * sigmoid(-x), when=exactly(o, x, 1.0))
 
 
 _LIKE_TANH: dict[str, Any] = dict(x="b s", v=2.0, o="=-1")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated",
     holds=[_LIKE_TANH, dict(x="b s", v=-2.0, o="=1:1")],
     refuse=[dict(_LIKE_TANH, v=3.0, o="=-1.5"), dict(_LIKE_TANH, o="=1"), dict(_LIKE_TANH, o="=-1:1 1 1")],
 )  # fmt: skip
-def tanh_sigmoid(x: Tensor, o: Tensor, v: Float, k: int) -> Sides:
+def tanh_sigmoid(x: Tensor, o: Tensor, v: Float) -> Sides:
     """sigmoid(x) * 2 - 1 = tanh(x * 0.5), and with the other sign of both"""
-    when = [eq(v * v, real(4.0)), eq(scalar(o), v * -0.5), *thin(o, x, k)]
+    when = [eq(v * v, real(4.0)), eq(scalar(o), v * -0.5), thin(o, x)]
     return Sides(scaled(sigmoid(x), v) + o, tanh(scaled(x, v * 0.25)), when=when)
 
 
@@ -134,12 +134,12 @@ _LIKE_SIGMOID = dict(x="b s", c="=0.5")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated",
     holds=[_LIKE_SIGMOID, dict(x="b s", c="=0.5:1")], refuse=[dict(x="b s", c="=0.4"), dict(x="b s", c="=0.5:1 1 1")],
 )  # fmt: skip
-def sigmoid_tanh(x: Tensor, c: Tensor, k: int) -> Sides:
+def sigmoid_tanh(x: Tensor, c: Tensor) -> Sides:
     """tanh(x) * 0.5 + 0.5 = sigmoid(x * 2)"""
-    return Sides(scaled(tanh(x), 0.5) + c, sigmoid(scaled(x, 2.0)), when=exactly(c, x, k, 0.5))
+    return Sides(scaled(tanh(x), 0.5) + c, sigmoid(scaled(x, 2.0)), when=exactly(c, x, 0.5))
 
 
 # ------------------------------------------------------------------------------------------------------- tanh and 1
@@ -151,20 +151,20 @@ _CUBE, _ROOT = 0.044715, 0.7978845608028654  # sqrt(2 / pi)
 _CUBIC = dict(x="b h", d="=0.044715")
 
 
-def _constant(d: Tensor, x: Tensor, k: int, v: Float, kind: int) -> list[Guard]:
-    return [eq(scalar(d), v), *about(v, x, _CUBE, kind), *thin(d, x, k)]
+def _constant(d: Tensor, x: Tensor, v: Float, kind: int) -> list[Guard]:
+    return [eq(scalar(d), v), *about(v, x, _CUBE, kind), thin(d, x)]
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), kind=ROUNDED),
     holds=[_CUBIC, _halved(_CUBIC)],
     refuse=[dict(_CUBIC, d="=0.04472"), dict(_CUBIC, d="=0.04"), _halved(dict(_CUBIC, d="=0.04")),
             dict(_CUBIC, d="=0.044725"), dict(_CUBIC, d="=0.044715:1 1 1"), _doubled(_CUBIC)],
 )  # fmt: skip
-def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
+def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, kind: int) -> Sides:
     """x + 0.044715 * (x*x*x) = x + 0.044715*x*x*x = cubic(x)"""
     cube = d * x * x * x if inner else d * (x * x * x)
-    return Sides(x + cube, cubic(x), when=_constant(d, x, k, v, kind))
+    return Sides(x + cube, cubic(x), when=_constant(d, x, v, kind))
 
 
 _FACTORED = dict(x="b h", d="=0.044715", o="=1")
@@ -176,20 +176,20 @@ def _squared(x: Tensor, d: Tensor, o: Tensor, inner: int) -> Tensor:
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), kind=ROUNDED),
     holds=[_FACTORED, _halved(_FACTORED)],
     refuse=[dict(_FACTORED, d="=0.04472"), dict(_FACTORED, d="=0.04"), _halved(dict(_FACTORED, d="=0.04")),
             dict(_FACTORED, d="=0.044725"), dict(_FACTORED, o="=2"),
             dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1"), _doubled(_FACTORED)],
 )  # fmt: skip
-def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
+def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, kind: int) -> Sides:
     """x * (1 + 0.044715*x*x) = cubic(x)"""
-    when = [*_constant(d, x, k, v, kind), *exactly(o, x, k, 1.0)]
+    when = [*_constant(d, x, v, kind), *exactly(o, x, 1.0)]
     return Sides(x * _squared(x, d, o, inner), cubic(x), when=when)
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), k=(0, 1), kind=ROUNDED),
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), kind=ROUNDED),
     holds=[dict(_FACTORED, c=""), _halved(dict(_FACTORED, c=""))],
     refuse=[dict(_FACTORED, c="", d="=0.04472"), dict(_FACTORED, c="", d="=0.04"),
             _halved(dict(_FACTORED, c="", d="=0.04")),
@@ -197,9 +197,9 @@ def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int
             dict(_FACTORED, c="", d="=0.044715:1 1 1"), dict(_FACTORED, c="", o="=1:1 1 1"),
             _doubled(dict(_FACTORED, c=""))],
 )  # fmt: skip
-def cubic_factored_scaled(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, k: int, kind: int) -> Sides:
+def cubic_factored_scaled(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, kind: int) -> Sides:
     """(x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
-    when = [*_constant(d, x, k, v, kind), *exactly(o, x, k, 1.0)]
+    when = [*_constant(d, x, v, kind), *exactly(o, x, 1.0)]
     return Sides((x * c) * _squared(x, d, o, inner), cubic(x) * c, when=when)
 
 
@@ -207,15 +207,15 @@ _SPREAD = dict(x="b h", c="=0.8", d="=0.035772")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED), holds=[_SPREAD, _halved(_SPREAD)],
+    stage="marker", contract="reassociated", expand=dict(kind=ROUNDED), holds=[_SPREAD, _halved(_SPREAD)],
     refuse=[dict(_SPREAD, d="=0.0358"), dict(_SPREAD, c="=0.81"), _halved(dict(_SPREAD, d="=0.04")),
             dict(_SPREAD, c="=0.8:1 1 1"), dict(_SPREAD, d="=0.035772:1 1 1"), _doubled(_SPREAD)],
 )  # fmt: skip
-def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, k: int, kind: int) -> Sides:
+def cubic_spread(x: Tensor, c: Tensor, d: Tensor, v: Float, w: Float, kind: int) -> Sides:
     """c*x + d*(x*x*x) = c * cubic(x)   for d = 0.044715 c"""
     ratio = w / v
     alike = near(ratio, _CUBE, _CUBE * 2 * ROUNDED[kind])
-    when = [eq(scalar(c), v), eq(scalar(d), w), alike, eq(dtype(x), kind), *thin(c, x, k), *thin(d, x, k)]
+    when = [eq(scalar(c), v), eq(scalar(d), w), alike, eq(dtype(x), kind), thin(c, x), thin(d, x)]
     return Sides(c * x + d * (x * x * x), c * cubic(x), when=when)
 
 
@@ -223,14 +223,14 @@ _INSIDE_TANH: dict[str, Any] = dict(x="b h", v=_ROOT, o="=1")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1), kind=ROUNDED),
+    stage="marker", contract="reassociated", expand=dict(kind=ROUNDED),
     holds=[_INSIDE_TANH, _halved(_INSIDE_TANH)],
     refuse=[*(dict(_INSIDE_TANH, v=v) for v in (0.79788, 0.798, 0.7)), _halved(dict(_INSIDE_TANH, v=0.7)),
             _doubled(_INSIDE_TANH), *(dict(_INSIDE_TANH, o=o) for o in _OTHER_ONES)],
 )  # fmt: skip
-def tanh_plus_cubic(x: Tensor, o: Tensor, v: Float, k: int, kind: int) -> Sides:
+def tanh_plus_cubic(x: Tensor, o: Tensor, v: Float, kind: int) -> Sides:
     """1 + tanh(sqrt(2/pi) * cubic(x)) = tanh_plus(x)"""
-    when = [*about(v, x, _ROOT, kind, _DIGITS), *exactly(o, x, k, 1.0)]
+    when = [*about(v, x, _ROOT, kind, _DIGITS), *exactly(o, x, 1.0)]
     return Sides(tanh(scaled(cubic(x), v)) + o, tanh_plus(x), when=when)
 
 

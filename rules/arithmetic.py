@@ -18,10 +18,10 @@ from ..egraph.engine.lang import (
 from .numbers import exactly
 
 
-@rule(expand=dict(k=(0, 1)), holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])
-def mul_one(x: Tensor, c: Tensor, k: int) -> Sides:
+@rule(holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])
+def mul_one(x: Tensor, c: Tensor) -> Sides:
     """x * 1 = x"""
-    return Sides(x * c, x, when=exactly(c, x, k, 1.0))
+    return Sides(x * c, x, when=exactly(c, x, 1.0))
 
 
 # ------------------------------------------------------------------------------------------------ bounds that hold

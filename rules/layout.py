@@ -89,12 +89,12 @@ def expand_nothing(x: Tensor, shape: Tensor) -> Sides:
     return Sides(same, x, when=[eq(sizes(same), sizes(x))])
 
 
-#: Ranks up to 6, each with one of its axes from the end.
-_AXES = tuple((rank, axis) for rank in range(1, 7) for axis in range(1, rank + 1))
+#: Ranks up to 4, each with one of its axes from the end.
+_AXES = tuple((rank, axis) for rank in range(1, 5) for axis in range(1, rank + 1))
 
 
 @rule(
-    expand=dict(reading=range(len(_AXES))),
+    expand=dict(reading=range(-1, len(_AXES))),
     holds=[dict(x="b s n*h", shape="ints b s n h", u="ints 0 0 n*h"), dict(x="b*s", shape="ints b s", u="ints b*s"),
            dict(x="b s 4", shape="ints b 4s", u="ints 0 -1 4")],
     refuse=[dict(x="2 3 5", shape="ints 6 5", u="ints 3 2 5"), dict(x="2 3 5", shape="ints 6 5", u="ints 2 3 1 5"),
@@ -103,8 +103,10 @@ _AXES = tuple((rank, axis) for rank in range(1, 7) for axis in range(1, rank + 1
             dict(x="2 3 5 7 2 2", shape="ints 6 140", u="ints 3 2 5 7 2 2")],
 )  # fmt: skip
 def reshape_back(x: Tensor, shape: Tensor, u: Tensor, reading: int) -> Sides:
-    """reshape(reshape(x, shape), u) = x   for u that gives all sizes of x but one, which is what remains"""
+    """reshape(reshape(x, shape), u) = x   for u that gives all sizes of x, or all but one, which is what remains"""
     back = reshape(reshape(x, shape), u)
+    if reading < 0:
+        return Sides(back, x, when=[eq(sizes(back), sizes(x))])
     n, rest = _AXES[reading]
     others = [eq(dim(back, -k), dim(x, -k)) for k in range(1, n + 1) if k != rest]
     return Sides(back, x, when=[eq(rank(x), n), eq(rank(back), n), *others])

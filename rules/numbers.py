@@ -18,6 +18,6 @@ def about(v: Float, x: Tensor, value: float, kind: int, loose: float = 0.0) -> l
     return [near(v, value, value * max(ROUNDED[kind], loose)), eq(dtype(x), kind)]
 
 
-def exactly(c: Tensor, x: Tensor, k: int, value: float) -> list[Guard]:
+def exactly(c: Tensor, x: Tensor, value: float) -> list[Guard]:
     """c is that constant, and does not widen x."""
-    return [eq(scalar(c), real(value)), *thin(c, x, k)]
+    return [eq(scalar(c), real(value)), thin(c, x)]

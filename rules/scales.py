@@ -24,23 +24,23 @@ _NUMBER = dict(x="b s", c="=3")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated",
     holds=[_NUMBER, dict(x="b s:float16", c="=-0.7:1:float16")],
     refuse=[dict(_NUMBER, c="=3:1 1 1")],
 )  # fmt: skip
-def scaled_mul(x: Tensor, c: Tensor, v: Float, k: int) -> Sides:
+def scaled_mul(x: Tensor, c: Tensor, v: Float) -> Sides:
     """x * c = scaled(x, c)   for a constant c"""
-    return Sides(x * c, scaled(x, v), when=[eq(scalar(c), v), *thin(c, x, k)])
+    return Sides(x * c, scaled(x, v), when=[eq(scalar(c), v), thin(c, x)])
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="marker", contract="reassociated",
     holds=[_NUMBER, dict(x="b s:float16", c="=-0.7:1:float16")],
     refuse=[dict(_NUMBER, c="=3:1 1 1"), dict(_NUMBER, c="=1e31"), dict(_NUMBER, c="=1e-31"), dict(_NUMBER, c="=0")],
 )  # fmt: skip
-def scaled_div(x: Tensor, c: Tensor, v: Float, k: int) -> Sides:
+def scaled_div(x: Tensor, c: Tensor, v: Float) -> Sides:
     """x / c = scaled(x, 1/c)   for a constant c"""
-    return Sides(x / c, scaled(x, real(1.0) / v), when=[eq(scalar(c), v), *thin(c, x, k), *_normal(v)])
+    return Sides(x / c, scaled(x, real(1.0) / v), when=[eq(scalar(c), v), thin(c, x), *_normal(v)])
 
 
 @rule(

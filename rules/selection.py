@@ -17,13 +17,12 @@ from ..egraph.engine.lang import (
     cast,
     dtype,
     eq,
-    le,
     ne,
-    rank,
     real,
     rule,
     scalar,
     tensor,
+    thin,
     unsqueeze,
 )
 from ..egraph.terms.dtypes import BOOL, FLOAT16, FLOAT32
@@ -54,26 +53,26 @@ def selected_product(x: Tensor, c: Tensor, to: int) -> Sides:
 
 
 @rule(
-    stage="marker", contract="finite", assumes=[FINITE], expand=dict(to=_TYPES, k=(0, 1)), holds=_REST,
+    stage="marker", contract="finite", assumes=[FINITE], expand=dict(to=_TYPES), holds=_REST,
     refuse=[*_OTHER_ONES, dict(_PRODUCT, c="b 1 s t", o="=1")],
 )  # fmt: skip
-def selected_rest(x: Tensor, c: Tensor, o: Tensor, to: int, k: int) -> Sides:
+def selected_rest(x: Tensor, c: Tensor, o: Tensor, to: int) -> Sides:
     """x * (1 - cast(c)) = selected(x, c, false)   for a boolean c"""
-    return Sides(x * (o - cast(c, to)), selected(x, c, 0), when=[*_truth(c), *exactly(o, c, k, 1.0)])
+    return Sides(x * (o - cast(c, to)), selected(x, c, 0), when=[*_truth(c), *exactly(o, c, 1.0)])
 
 
 _BACK = dict(x="=3", c="b 1 s t:bool", o="=-1")
 
 
 @rule(
-    stage="marker", contract="finite", assumes=[FINITE], expand=dict(to=_TYPES, k=(0, 1)),
+    stage="marker", contract="finite", assumes=[FINITE], expand=dict(to=_TYPES),
     holds=[_BACK, dict(x="=-3:1:float16", c="s:bool", o="=-1:1:float16")],
     refuse=[dict(_BACK, o="=-2"), dict(_BACK, o="=-1:1 1 1 1 1"), dict(_BACK, c="b 1 s t"), dict(_BACK, x="b 1 s t"),
             dict(_BACK, x="=3:1 1 1 1 1"), dict(_BACK, x="=0")],
 )  # fmt: skip
-def selected_rest_back(x: Tensor, c: Tensor, o: Tensor, v: Float, to: int, k: int) -> Sides:
+def selected_rest_back(x: Tensor, c: Tensor, o: Tensor, v: Float, to: int) -> Sides:
     """x * (cast(c) + -1) = selected(-x, c, false)   for a boolean c and a constant x"""
-    when = [*_truth(c), *exactly(o, c, k, -1.0), eq(scalar(x), v), ne(v, real(0.0)), le(rank(x), rank(c))]
+    when = [*_truth(c), *exactly(o, c, -1.0), eq(scalar(x), v), ne(v, real(0.0)), thin(x, c)]
     return Sides(x * (cast(c, to) + o), selected(call("FConst", v * -1.0, to), c, 0), when=when)
 
 

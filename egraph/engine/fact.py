@@ -16,8 +16,9 @@ from ..terms.dtypes import masking
 class Declared:
     """A function or relation of the e-graph, by the sorts of its operands and of its value, "" for a relation.
 
-    `holds` asks arrays and numbers; None where they do not tell. `says` has {0}, {1}, ... for the operands. With
-    `anchors` it has few rows: a rule may start from it, with a bare variable on the left.
+    `merge` joins two values; with "" they must be one. `holds` asks arrays and numbers; None where they do not tell.
+    `says` has {0}, {1}, ... for the operands. With `anchors` it has few rows: a rule may start from it, with a bare
+    variable on the left.
     """
 
     operands: str
@@ -25,6 +26,7 @@ class Declared:
     says: str = ""
     holds: Callable[..., bool] | None = None
     anchors: bool = False
+    merge: str = ""
 
 
 def doubled(x: Any, pairs: int, sign: int) -> bool:
@@ -92,7 +94,7 @@ def _mask_exact(mask: Any, q: np.ndarray, k: np.ndarray) -> bool:
 #: Every fact but dims and elements, which are terms of the e-graph.
 FACTS: Mapping[str, Declared] = MappingProxyType({
     "dtype": Declared("T", "i64"), "rank": Declared("T", "i64"), "len": Declared("T", "i64"),
-    "fval": Declared("T", "f64"),
+    "fval": Declared("T", "f64"), "axes": Declared("T", "i64", merge="(max old new)"),  # no fewer than these
     "visible": Declared("T", says="no row of {0} hides every key", holds=_visible),
     "never": Declared("T", says="{0} is -inf", holds=lambda x: np.size(x) == 1 and bool(np.isneginf(x).all())),
     "all-true": Declared("T", says="{0} is true throughout", holds=lambda x: bool(np.all(x))),

@@ -27,7 +27,9 @@ _MANY = 8
 _RANKS = 6
 
 _DECLARED = "\n".join(
-    f"(function {name} ({f.operands}) {f.value} :no-merge)" if f.value else f"(relation {name} ({f.operands}))"
+    f"(function {name} ({f.operands}) {f.value} {f':merge {f.merge}' if f.merge else ':no-merge'})"
+    if f.value
+    else f"(relation {name} ({f.operands}))"
     for name, f in FACTS.items()
 )
 _SIZES = "\n".join(f"(constructor sizes-{n} ({'Dim ' * n}) Sizes)" for n in range(_RANKS + 1))
@@ -94,6 +96,8 @@ def _general() -> list[Law]:
         # a symbol that turns out to be a number is one no more: guards ask for symbols that may be any
         ("symbol-number", "(= d (DNum a)) (= d (DSym s))", "(subsume (DSym s))"),
         ("vector-length", f"(= {INT64} (dtype o)) (= 1 (rank o)) (= (DNum n) (dim o -1))", "(set (len o) n)"),
+        ("axes", "(= r (rank o))", "(set (axes o) r)"),
+        ("axes-none", "(= t (dtype o))", "(set (axes o) 0)"),  # of any value, but that each has a type
         ("sized-number", "(= d (DNum a))", "(sized d)"),
         ("sized-symbol", "(source d g i)", "(sized d)"),
         ("sized-sum", "(dimsum d a b) (sized a) (sized b)", "(sized d)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,9 +126,9 @@ def scalar(c: Expr) -> Fact:
     return Fact("fval", (c,))
 
 
-def thin(c: Expr, x: Expr, k: int) -> list[Guard]:
-    """The one-element constant c does not widen x: k = 0, it has rank 0; k = 1, it has no more axes than x."""
-    return [le(rank(c), rank(x))] if k else [eq(rank(c), 0)]
+def thin(c: Expr, x: Expr) -> Guard:
+    """The one-element constant c does not widen x: it has rank 0, or no more axes than x is known to have."""
+    return replace(le(rank(c), Fact("axes", (x,))), says=f"{called(c)} does not widen {called(x)}")
 
 
 def filled(c: Expr) -> Fact:

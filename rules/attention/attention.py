@@ -348,14 +348,14 @@ def softmax_of_log(x: Tensor, axis: Int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", expand=dict(k=(0, 1)),
+    stage="fuse", contract="reassociated",
     holds=[dict(x="b n s t", z="=0"), dict(x="b n s t", z="=0:1")],
     refuse=[dict(x="b n s t", z="=1"), dict(x="b n s t", z="=0:1 1 1 1 1")],
 )  # fmt: skip
-def softmax_guarded(x: Tensor, z: Tensor, k: int) -> Sides:
+def softmax_guarded(x: Tensor, z: Tensor) -> Sides:
     """where(isnan(p), 0, p) = soft(x), guarded   with p = soft(x)"""
     p = soft(x, 0)
-    when = [eq(scalar(z), real(0.0)), *thin(z, x, k)]  # or -0.0
+    when = [eq(scalar(z), real(0.0)), thin(z, x)]  # or -0.0
     return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=when)
 
 

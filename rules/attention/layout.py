@@ -28,8 +28,8 @@ from ...egraph.engine.lang import (
 from .attention import KT, TURNED, WIDER
 
 
-def _scalar(c: Tensor, x: Tensor, k: int) -> list[Guard]:
-    return [eq(scalar(c), Float("var", ("cv",))), *thin(c, x, k)]
+def _scalar(c: Tensor, x: Tensor) -> list[Guard]:
+    return [eq(scalar(c), Float("var", ("cv",))), thin(c, x)]
 
 
 @rule(holds=dict(x="b t n h"))
@@ -54,38 +54,38 @@ def transpose_k_flat(y: Tensor, u: Tensor, w: Tensor, b: Int, n: Int, h: Int, t:
 
 
 @rule(
-    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", perm=(0, 1, 3, 2)),
+    expand=dict(j=(0, 1)), contract="exact", holds=dict(x="b n t h", c="=0.5", perm=(0, 1, 3, 2)),
     refuse=[dict(x="b n t h", c="t", perm=(0, 1, 3, 2)), dict(x="b n t h", c=WIDER, perm=(0, 1, 3, 2))],
 )  # fmt: skip
-def transpose_scaled(x: Tensor, c: Tensor, perm: Ints, k: int, j: int) -> Sides:
+def transpose_scaled(x: Tensor, c: Tensor, perm: Ints, j: int) -> Sides:
     """transpose(x, perm) * c = transpose(x * c, perm),   and / c, for a scalar c"""
     turned = transpose(x, perm)
     if j:
-        return Sides(turned / c, transpose(x / c, perm), when=_scalar(c, x, k))
-    return Sides(turned * c, transpose(x * c, perm), when=_scalar(c, x, k))
+        return Sides(turned / c, transpose(x / c, perm), when=_scalar(c, x))
+    return Sides(turned * c, transpose(x * c, perm), when=_scalar(c, x))
 
 
 @rule(
-    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", perm=(0, 2, 1, 3)),
+    expand=dict(j=(0, 1)), contract="exact", holds=dict(x="b s n h", c="=0.5", perm=(0, 2, 1, 3)),
     refuse=[dict(x="b s n h", c="h", perm=(0, 2, 1, 3)), dict(x="b s n h", c=WIDER, perm=(0, 1, 3, 4, 2))],
 )  # fmt: skip
-def scaled_transpose(x: Tensor, c: Tensor, perm: Ints, k: int, j: int) -> Sides:
+def scaled_transpose(x: Tensor, c: Tensor, perm: Ints, j: int) -> Sides:
     """transpose(x * c, perm) = transpose(x, perm) * c,   and / c, for a scalar c"""
     turned = transpose(x, perm)
     if j:
-        return Sides(transpose(x / c, perm), turned / c, when=_scalar(c, x, k))
-    return Sides(transpose(x * c, perm), turned * c, when=_scalar(c, x, k))
+        return Sides(transpose(x / c, perm), turned / c, when=_scalar(c, x))
+    return Sides(transpose(x * c, perm), turned * c, when=_scalar(c, x))
 
 
 @rule(
-    expand=dict(k=(0, 1), j=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", shape="ints b s 2 4"),
+    expand=dict(j=(0, 1)), contract="exact", holds=dict(x="b s 8", c="=0.5", shape="ints b s 2 4"),
     refuse=[dict(x="b s 8", c="8", shape="ints b s 2 4"), dict(x="b s 8", c=WIDER, shape="ints b s 2 4"),
             dict(x="2 3 8", c="=0.5:1 1 1", shape="ints 6 8"), dict(x="2 3 8", c="=0.5:1 1 1 1", shape="ints 0 2 3 8")],
 )  # fmt: skip
-def scaled_reshape(x: Tensor, c: Tensor, shape: Tensor, k: int, j: int) -> Sides:
+def scaled_reshape(x: Tensor, c: Tensor, shape: Tensor, j: int) -> Sides:
     """reshape(x * c, shape) = reshape(x, shape) * c,   and / c, for a scalar c"""
     scaled, plain = tensor("Reshape", x / c if j else x * c, shape), call("Reshape", x, shape)
-    return Sides(scaled, plain / c if j else plain * c, when=[*_scalar(c, x, k), le(rank(c), rank(scaled))])
+    return Sides(scaled, plain / c if j else plain * c, when=[*_scalar(c, x), le(rank(c), rank(scaled))])
 
 
 @rule(

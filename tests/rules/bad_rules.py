@@ -94,14 +94,14 @@ def fires_on_constants_only(x: Tensor, c: Tensor) -> Sides:
 def dropped_epsilon(x: Tensor, e: Tensor, eps: Float) -> Sides:
     """x / sqrt(mean(x*x) + eps) = rnorm(x, 0)"""
     lhs = x / call("Sqrt", _mean(x * x) + e)
-    return Sides(lhs, call("RNorm", x, real(0.0)), when=[eq(scalar(e), eps), *thin(e, x, 0)])
+    return Sides(lhs, call("RNorm", x, real(0.0)), when=[eq(scalar(e), eps), thin(e, x)])
 
 
 @rule(contract="reassociated", stage="fuse", holds=dict(x="b s h", e="=1e-5"))
 def epsilon_outside_the_root(x: Tensor, e: Tensor, eps: Float) -> Sides:
     """x / (sqrt(mean(x*x)) + eps) = rnorm(x, eps)"""
     lhs = x / (call("Sqrt", _mean(x * x)) + e)
-    return Sides(lhs, call("RNorm", x, eps), when=[eq(scalar(e), eps), *thin(e, x, 0)])
+    return Sides(lhs, call("RNorm", x, eps), when=[eq(scalar(e), eps), thin(e, x)])
 
 
 @rule(contract="reassociated", stage="fuse", holds=dict(x="b s h"))
@@ -194,7 +194,7 @@ def reshape_of_the_same_rank(x: Tensor, t: Tensor) -> Sides:
 @rule(holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=1")])
 def refuses_what_holds(x: Tensor, c: Tensor) -> Sides:
     """x * 1 = x, with one sample in both lists"""
-    return Sides(x * c, x, when=[eq(scalar(c), real(1.0)), *thin(c, x, 0)])
+    return Sides(x * c, x, when=[eq(scalar(c), real(1.0)), thin(c, x)])
 
 
 @rule(holds=dict(x="1 s h", y="b s h"), refuse=[dict(x="b s h", y="s h")])
