@@ -8,7 +8,7 @@ stay available beside its spelling, where the spelling cannot be printed back as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -421,20 +421,10 @@ def _kept(dims: tuple[_Integer | str, ...] | None) -> _Integers | None:
     return (*(0 if isinstance(d, str) else d for d in dims[:-1]), dims[-1])
 
 
-def _differ(a: Sequence[int | str], b: Sequence[int | str], axis: int) -> bool:
-    """Whether two shapes have other numbers somewhere but at the axis, which counts from the end."""
-    pairs = enumerate(zip(a[::-1], b[::-1], strict=False))
-    return any(isinstance(m, int) and isinstance(n, int) and m != n for k, (m, n) in pairs if k != -1 - axis)
-
-
 def _concat(r: Read) -> Spelling | None:
     axis = _last(r.int("axis", 0), _rank(r))
     if axis is None or None in r.node.inputs:
         return None
-    known = [dims for k in range(len(r.node.inputs)) if (dims := r.dims(k)) is not None]
-    for nothing in (dims for dims in known if dims[axis:][:1] == (0,)):
-        if any(_differ(nothing, dims, axis) for dims in known):
-            return None  # onnxruntime leaves out what adds nothing, whatever its sizes; no law knows of that
     return r.x() if len(r.node.inputs) == 1 else ("Concat", list(r.node.inputs), axis)
 
 

@@ -50,27 +50,3 @@ def test_known_sizes_of_another_type_are_no_int64_vector() -> None:
     [y] = session.run(None, {"x": np.zeros((2, 8), np.float32)})
     assert y.dtype == np.int32
     assert y.tolist() == [4, 64]
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("order", ["e, x", "x, e"])
-def test_a_concat_with_nothing_of_other_sizes(axis: int, order: str) -> None:
-    """onnxruntime leaves out an operand that adds nothing, even if its other sizes do not fit."""
-    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
-    g (float[3,3] x) => (float[m,n] y, float[p,q] z)
-    <int64[2] one = {{1, 1}}, int64[2] axes = {{0, 1}}, int64[1] first = {{0}}, int64[1] all = {{9}}> {{
-        none = Sub (one, one)
-        e = Slice (x, none, none, axes)
-        c = Concat <axis = {axis}> ({order})
-        y = Relu (c)
-        z = Slice (c, first, all)
-    }}""")
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    x = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
-    ran = [
-        ort.InferenceSession(m.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
-        for m in (model, saturate_and_extract(model).model)
-    ]
-    for a, b in zip(*ran, strict=True):
-        np.testing.assert_array_equal(a, b)
