@@ -6,6 +6,8 @@ the bucket of a distance, the last bit may decide.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..egraph.engine.lang import Float, Guard, Sides, Tensor, eq, le, real, rule, scalar, tensor, thin
 
 #: Numbers and inverses of numbers within this and its inverse are normal ones in every type wider than float16.
@@ -43,13 +45,22 @@ def scaled_div(x: Tensor, c: Tensor, v: Float) -> Sides:
     return Sides(x / c, scaled(x, real(1.0) / v), when=[eq(scalar(c), v), thin(c, x), *_normal(v)])
 
 
+_TWO: dict[str, Any] = dict(x="b s", c="=3", w=-0.7)
+
+
 @rule(
-    stage="marker", contract="reassociated", holds=[dict(x="b s", v=3.0, w=-0.7), dict(x="b s:float16", v=0.25, w=2.0)],
-    refuse=[dict(x="b s", v=1e20, w=1e20), dict(x="b s", v=1e-20, w=1e-20)],
+    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), divides=(0, 1)),
+    holds=[_TWO, dict(x="b s:float16", c="=0.25:1:float16", w=2.0)],
+    refuse=[dict(_TWO, c="=3:1 1 1"), dict(_TWO, c="=1e31"), dict(_TWO, c="=1e-31")],
 )  # fmt: skip
-def scaled_scaled(x: Tensor, v: Float, w: Float) -> Sides:
-    """scaled(scaled(x, v), w) = scaled(x, v*w)"""
-    return Sides(scaled(scaled(x, v), w), scaled(x, v * w), when=_normal(v * w))
+def scaled_scaled(x: Tensor, c: Tensor, v: Float, w: Float, inner: int, divides: int) -> Sides:
+    """scaled(x * c, w) = scaled(x, w) * c = scaled(x, c*w)   for a constant c; and by / c"""
+    # One of two factors is the file's own: of a chain of n factors, n**3 pairs of products of some would be multiplied.
+    once = x if inner else scaled(x, w)
+    once = once / c if divides else once * c
+    both = w / v if divides else v * w
+    when = [eq(scalar(c), v), thin(c, x), *_normal(both)]
+    return Sides(scaled(once, w) if inner else once, scaled(x, both), when=when)
 
 
 @rule(stage="marker", holds=[dict(x="b s", v=3.0)])

@@ -17,6 +17,8 @@ from .pace import Pace
 from .rule import STAGES, Rule
 from .term_graph import TermGraph
 
+#: Steps of the early stages, which a long chain may keep busy, before the late ones have a turn all the same.
+_PATIENCE = 12
 #: Seconds that importing egglog takes, about.
 _IMPORT = 0.2
 
@@ -179,8 +181,8 @@ class Engine:
     def saturate(
         self, limits: Limits | Budget, progress: Callable[[str], None] | None = None, rest: float = 0.0
     ) -> Saturation:
-        """Run the early stages (normal forms, markers) until nothing changes, then the late ones, and again, until
-        nothing changes at all or a limit is met. Raises UnsoundMerge where facts contradict each other.
+        """Run the early stages (normal forms, markers) until nothing changes, or for some time, then the late ones, and
+        again, until nothing changes at all or a limit is met. Raises UnsoundMerge where facts contradict each other.
 
         A Budget is that of the call this is a part of, and `rest` the seconds that the call takes afterwards for an
         e-graph of this size. A single step may lead beyond a limit: then `tuples` is more than SLACK times the limit,
@@ -191,11 +193,14 @@ class Engine:
         pace = Pace(budget, self.tuples(), rest)
         early, late = ([s for s in half if any(r.stage == s for r in self.rules)] for half in (STAGES[:2], STAGES[2:]))
         self._derive(matches, pace)
-        pace.size = self.tuples()
+        pace.size, waited = self.tuples(), 0
         if pace.stop:
             return Saturation(pace.stop, 0, pace.size, matches)
         for i in range(1, budget.limits.iterations + 1):
-            updated = self._stages(early, matches, pace) or (not pace.stop and self._stages(late, matches, pace))
+            updated = self._stages(early, matches, pace)
+            waited = waited + 1 if updated else _PATIENCE
+            if waited >= _PATIENCE and not pace.stop:
+                updated, waited = self._stages(late, matches, pace) or updated, 0
             pace.size = self.tuples()
             if progress:
                 progress(f"saturating: iteration {i}, {pace.size:,} tuples")

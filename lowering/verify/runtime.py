@@ -6,7 +6,7 @@ between them, and numpy at each of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from onnxruntime.capi import _pybind_state
 
-from ...egraph.budget import Budget, Limits
+from ...egraph.budget import Budget, Limit, LimitReached, Limits, Stop
 from ...egraph.errors import ModelError
 from ...egraph.terms import Op
 from ..declared import Kind, arguments, call, known_kinds
@@ -26,7 +26,7 @@ from ..model.operators import title
 from ..model.tensors import elements
 from ..shapes.inference import inner_uses
 from .feeds import Array, Given, Model
-from .session import CPU, NotImplementedHere, Session, quiet_options, reason, source_of
+from .session import CPU, LONGEST, NotImplementedHere, Session, quiet_options, reason, source_of
 
 #: What is being done when time is short.
 DOING = "verifying"
@@ -82,12 +82,12 @@ class Runtime:
         calls = self._calls(read)
         if not calls:
             try:
-                return Session(source_of(model, read), optimize, weights, self.libraries)
+                return Session(source_of(model, read), optimize, weights, self.libraries, self.budget.left)
             except NotImplementedHere:  # onnxruntime may know an operator and not have it
                 calls = self._calls(read, kernels=True)
                 if not calls:
                     raise
-        return _Stages(*calls, optimize, weights or {}, self.libraries)
+        return _Stages(*calls, optimize, weights or {}, self.libraries, self.budget.left)
 
     def _calls(self, model: ir.Model, kernels: bool = False) -> tuple[ir.Model, Mapping[ir.Node, Op]] | None:
         """The model, its functions inlined, and the nodes to compute by their meaning; None without any."""
@@ -117,14 +117,18 @@ class Runtime:
 
 @dataclass(frozen=True)
 class _Timed:
-    """A loaded model whose runs are begun only if there is time."""
+    """A loaded model whose runs are begun only if there is time, and end with it."""
 
     runner: Runner
     budget: Budget
 
     def run(self, feed: Mapping[str, Given]) -> dict[str, Array]:
         with self.budget.step(DOING, "run"):
-            return self.runner.run(feed)
+            try:
+                return self.runner.run(feed)
+            except TimeoutError:
+                self.budget.check(DOING)
+                raise LimitReached(Stop(Limit.SECONDS, f"{LONGEST:g} s for one run while {DOING}")) from None
 
 
 def _registered(kind: Kind, inputs: int, libraries: Sequence[str]) -> bool:
@@ -148,10 +152,10 @@ class _Stages:
 
     def __init__(
         self, model: ir.Model, calls: Mapping[ir.Node, Op], optimize: bool, weights: Mapping[str, Array],
-        libraries: Sequence[str],
+        libraries: Sequence[str], patience: Callable[[], float],
     ) -> None:  # fmt: skip
         self._model, self._calls, self._optimize, self._weights = model, calls, optimize, weights
-        self._libraries = libraries
+        self._libraries, self._patience = libraries, patience
         self._sessions: dict[tuple[Any, ...], Session] = {}
         self._uses = {node: _uses(node, model.graph) for node in model.graph}
         self._stage = self._stages()
@@ -229,7 +233,7 @@ class _Stages:
             value.shape = None  # what is said of it inside a model need not be true
         part = ir.Model(graph, ir_version=self._model.ir_version, functions=list(self._model.functions.values()))
         weights = {n: a for n, a in self._weights.items() if n in graph.initializers}
-        return Session(source_of(part, part), self._optimize, weights, self._libraries)
+        return Session(source_of(part, part), self._optimize, weights, self._libraries, self._patience)
 
 
 def _uses(node: ir.Node, graph: ir.Graph) -> list[ir.Value]:

@@ -12,9 +12,10 @@ import ctypes
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -26,6 +27,8 @@ from ..model.tensors import SideFiles, elements, external
 from .feeds import Array, Given, Model
 
 CPU = "CPUExecutionProvider"
+#: Seconds that a single run may take.
+LONGEST = 600.0
 # Element types that numpy has not, by onnxruntime's names.
 _COARSE: Mapping[str, ir.DataType] = {
     f"tensor({kind.name.lower()})": kind
@@ -51,11 +54,15 @@ def quiet_options(libraries: Sequence[str]) -> ort.SessionOptions:
 
 
 class Session:
-    """A loaded model. `weights` replace initializers of the same name; `libraries` hold further operators."""
+    """A loaded model. `weights` replace initializers of the same name; `libraries` hold further operators; `patience`
+    says how many seconds a run that begins now may take.
+    """
 
     def __init__(
         self, source: Source, optimize: bool, weights: Mapping[str, Array] | None = None, libraries: Sequence[str] = (),
+        patience: Callable[[], float] = lambda: math.inf,
     ) -> None:  # fmt: skip
+        self._patience = patience
         level, options = ort.GraphOptimizationLevel, quiet_options(libraries)
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
         weights = dict(weights or {})
@@ -68,8 +75,6 @@ class Session:
             options.add_external_initializers(list(arrays), self._kept[: len(arrays)])
         for name, value in zip(weights, self._kept[len(arrays) :], strict=True):
             options.add_initializer(name, value)
-        self._options = ort.RunOptions()
-        self._options.log_severity_level = 4
         self._session = ort.InferenceSession(source.model, options, providers=[CPU])
         self._inputs = {i.name for i in self._session.get_inputs()}
         self._inputs |= {i.name for i in self._session.get_overridable_initializers()}
@@ -78,20 +83,33 @@ class Session:
 
     def run(self, feed: Mapping[str, Given]) -> dict[str, Array]:
         """Output arrays by name. A sequence gives its length and an entry "name[i]" per element, an
-        optional without a value an entry "name (none)". Raises what onnxruntime raises.
+        optional without a value an entry "name (none)". Raises what onnxruntime raises, and TimeoutError.
         """
         given = {n: a for n, a in feed.items() if n in self._inputs}
         arrays = {n: a for n, a in given.items() if isinstance(a, np.ndarray)}
         if len(arrays) == len(given) and (self._coarse or any(a.dtype.isbuiltin != 1 for a in arrays.values())):
             values = {n: to_value(np.asarray(a)) for n, a in arrays.items()}
-            run = self._session.run_with_ort_values(self._outputs, values, self._options)
+            run = self._apart(lambda options: self._session.run_with_ort_values(self._outputs, values, options))
             results: list[object] = [_to_array(v) for v in run]
         else:
-            results = self._session.run(self._outputs, given, self._options)
+            results = [*self._apart(lambda options: self._session.run(self._outputs, given, options))]
         found: dict[str, Array] = {}
         for name, result in zip(self._outputs, results, strict=True):
             found |= _flat(name, result)
         return found
+
+    def _apart(self, run: Callable[[ort.RunOptions], Iterable[Any]]) -> Iterable[Any]:
+        """What a run gives, in a thread of its own: signals reach this one meanwhile, and either can end the run, which
+        may be a loop without an end.
+        """
+        options = ort.RunOptions()
+        options.log_severity_level = 4
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run, options)
+            try:
+                return running.result(min(self._patience(), LONGEST))
+            finally:
+                options.terminate = not running.done()
 
 
 def _flat(name: str, result: object) -> dict[str, Array]:
@@ -189,4 +207,4 @@ def reason(error: Exception) -> str:
     return f"{node}: {said}" if running is not None else said
 
 
-__all__ = ["CPU", "NotImplementedHere", "Session", "Source", "reason", "source_of", "to_value"]
+__all__ = ["CPU", "LONGEST", "NotImplementedHere", "Session", "Source", "reason", "source_of", "to_value"]
