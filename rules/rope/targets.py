@@ -126,22 +126,22 @@ _SHARED: dict[str, Any] = dict(_BSH, x="B s 2h", cos="s h", sin="s h", B=(2, 3))
 
 
 @rule(
-    stage="fuse", contract="exact", expand=dict(rows=("each", "one", "plain")),
+    stage="fuse", contract="exact", expand=dict(shared=(0, 1, 2)),
     holds=[_BSH, _SHARED, dict(_SHARED, cos="1 s h", sin="1 s h")],
     refuse=[dict(_BSH, x="1 b s 2h"), dict(_BSH, cos="1 s h", sin="1 s h"), dict(_BSH, cos="s h", sin="s h"),
             *({**_BSH, t: other} for t in ("cos", "sin") for other in ("1 b s h", "1 s h", "b 1 h", "s h")),
             *({**_SHARED, t: other} for t in ("cos", "sin") for other in ("1 h", "1 s h", "1 1 s h")),
             dict(_SHARED, x="1 B s 2h"),
-            *(dict(_SHARED, cos=one, sin=other) for one, other in (("1 s h", "B s h"), ("B s h", "1 s h")))],
+            *({**_SHARED, "cos": one, "sin": other} for one, other in (("1 s h", "B s h"), ("B s h", "1 s h")))],
 )  # fmt: skip
-def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, rows: str) -> Sides:
+def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, shared: int) -> Sides:
     """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x of rank 3 and rows of cos and sin"""
     tables = (cos, sin)
-    here = [g for t in tables for g in (eq(rank(t), 2 if rows == "plain" else 3), eq(dim(t, -2), dim(x, -2)))]
-    if rows == "each":
+    here = [g for t in tables for g in (eq(rank(t), 2 if shared == 2 else 3), eq(dim(t, -2), dim(x, -2)))]
+    if shared:  # by all batch rows, as [1,S,h] or [S,h]; a number in their place is taken for that of heads
+        of = [symbolic(dim(x, -3), "batch"), *(eq(dim(t, -3), num(1)) for t in tables if shared == 1)]
+    else:
         of = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), num(1))]
-    else:  # a number is taken for that of the heads
-        of = [symbolic(dim(x, -3), "batch"), *(eq(dim(t, -3), num(1)) for t in tables if rows == "one")]
     turned = call("Rope", *(unsqueeze(t, -3) for t in (x, cos, sin)), pairs)
     return Sides(call("Rope", x, cos, sin, pairs), squeeze(turned, -3), when=[eq(rank(x), 3), *here, *of])
 
