@@ -173,6 +173,16 @@ def scores_divided(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> S
     return Sides(scores(q, k, scale) / c, scores(q, k, scale / v), when=[*_value(c, v, q), ne(v, real(0.0))])
 
 
+@rule(
+    stage="marker", contract="reassociated", holds=dict(q="b n s h:float16", k="b n t h:float16", scale=0.5),
+    refuse=[dict(_QK, scale=0.5)],
+)  # fmt: skip
+def scores_widened(q: Tensor, k: Tensor, scale: Float) -> Sides:
+    """cast(scores(q, k, scale), f32) = scores(cast(q, f32), cast(k, f32), scale)   for q of f16"""
+    wide = (cast(x, FLOAT32) for x in (q, k))
+    return Sides(cast(scores(q, k, scale), FLOAT32), scores(*wide, scale), when=[eq(dtype(q), FLOAT16)])
+
+
 # ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
 
 
@@ -452,13 +462,14 @@ _WIDENED: dict[str, Any] = dict(
 @rule(
     stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
     holds=[_WIDENED, dict(_WIDENED, mask="t:float16", cap=3.0)],
-    refuse=[{**_WIDENED, **_QK, "mask": mask} for mask in ("b 1 s t", "absent")],
+    refuse=[*({**_WIDENED, **_QK, "mask": mask, "cap": 3.0} for mask in ("b 1 s t", "absent")),
+            dict(_WIDENED, mask="absent")],
 )  # fmt: skip
 def biased_widened(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, masked: int) -> Sides:
     """cast(biased(q, k, mask), f32) = biased(cast(q, f32), cast(k, f32), cast(mask, f32))   for q of f16"""
     wide = [cast(x, FLOAT32) for x in (q, k, mask)]
     lhs = cast(biased(q, k, mask if masked else absent(), scale, cap), FLOAT32)
-    when = [eq(dtype(q), FLOAT16), *([eq(dtype(mask), FLOAT16)] if masked else [])]
+    when = [eq(dtype(q), FLOAT16), eq(dtype(mask), FLOAT16) if masked else lt(real(0.0), cap)]
     return Sides(lhs, biased(wide[0], wide[1], wide[2] if masked else absent(), scale, cap), when=when)
 
 
