@@ -174,9 +174,9 @@ class Explainer:
         return set(self.choice) - stay
 
     def _holds_fused(self, cls: int) -> bool:
-        """The value is computed from a fused operator by moving axes only."""
+        """The value is computed from a fused operator by moving axes only, or as another type."""
         row = self.choice[cls]
-        while row.op in LAYOUT and row.children[0] in self.choice:
+        while (row.op in LAYOUT or row.op == "Cast") and row.children[0] in self.choice:
             row = self.choice[row.children[0]]
         return row.op in FUSED
 
