@@ -162,7 +162,7 @@ class Explainer:
             made = OPS[miss.makes].title if miss.makes in FUSED else miss.makes
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {miss}"] = None
         for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
-            lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
+            lines[f"{nodes.get(stop.cls, '?')}: {stop}{_taken(frozen, stop.cls, nodes)}"] = None
 
     def _gone(self) -> set[int]:
         """Classes whose values are computed by other operators now, or no more."""
@@ -213,3 +213,10 @@ class Explainer:
             return None if array.dtype.kind == "V" else array.astype(array.dtype.name, copy=False)
 
         return NumberSource(size, constant)
+
+
+def _taken(frozen: Frozen, cls: int, nodes: Mapping[int, str]) -> str:
+    """Which nodes take the value of a class, as the end of a sentence."""
+    rows = (r for r in frozen.rows if cls in r.children and r.cls != cls and r.cls in nodes)
+    takers = sorted({nodes[r.cls] for r in rows if r.op in OPS and not OPS[r.op].marker})
+    return f"; it goes into {' and '.join(takers)}" if takers else ""

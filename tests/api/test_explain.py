@@ -186,6 +186,7 @@ def test_where_the_structure_differs_the_deepest_marker_is_named() -> None:
     model.graph.node[3].input[0] = "e"
     (line,) = saturate_and_extract(model).near_misses()
     assert line.startswith("/Add: got as far as ErfPlus, and none of these matched: gelu (")
+    assert line.endswith("; it goes into /Mul")
 
 
 def test_what_fuses_is_no_near_miss() -> None:
