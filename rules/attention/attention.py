@@ -179,8 +179,8 @@ def scores_divided(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> S
 )  # fmt: skip
 def scores_widened(q: Tensor, k: Tensor, scale: Float) -> Sides:
     """cast(scores(q, k, scale), f32) = scores(cast(q, f32), cast(k, f32), scale)   for q of f16"""
-    wide = (cast(x, FLOAT32) for x in (q, k))
-    return Sides(cast(scores(q, k, scale), FLOAT32), scores(*wide, scale), when=[eq(dtype(q), FLOAT16)])
+    wide = scores(cast(q, FLOAT32), cast(k, FLOAT32), scale)
+    return Sides(cast(scores(q, k, scale), FLOAT32), wide, when=[eq(dtype(q), FLOAT16)])
 
 
 # ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
@@ -431,27 +431,27 @@ def softmax_half(w: Tensor, x: Tensor, n: Tensor, v: Float, g: Int, j: int) -> S
     return Sides(soft(_selected(w, x, n, j), g), cast(soft(wide, g), FLOAT16), when=when)
 
 
-_BOUNDED: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-1e4", scale=0.5, cap=5.0)
+_BOUNDED: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-1e4", scale=0.5, cap=5.0, g=0)
 _HALVES = {name: f"{_QK[name]}:float16" for name in _QK}
 
 
 @rule(
     stage="fuse", contract="reassociated", expand=dict(to=(FLOAT32, FLOAT16), j=(0, 1)),
-    holds=[_BOUNDED, dict(_BOUNDED, **_HALVES, w="s t:bool", n="=-1e4:1:float16")],
+    holds=[_BOUNDED, dict(_BOUNDED, **_HALVES, w="s t:bool", n="=-1e4:1:float16", g=1)],
     refuse=[dict(_BOUNDED, cap=0.0), dict(_BOUNDED, n="=-3"), dict(_BOUNDED, n="=-1e4:1 1 1 1 1"),
             dict(_BOUNDED, n="=-3e38"), dict(_BOUNDED, **_HALVES, n="=-65504:float16"),
             dict(_BOUNDED, w="1 1 1 s t:bool")],
 )  # fmt: skip
 def softmax_bounded(
-    w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, v: Float, to: int, j: int
+    w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, v: Float, g: Int, to: int, j: int
 ) -> Sides:  # fmt: skip
-    """softmax(where(w, scores, n)) = softmax(where(w, scores, lowest))   for scores bounded so that n leaves nothing"""
+    """soft(where(w, scores, n)) = soft(where(w, scores, lowest))   for scores bounded so that n leaves nothing"""
     low = tensor("FConst", real(LOWEST if to == FLOAT32 else LOWEST_HALF), to)
     x = biased(q, k, absent(), scale, cap)
     bounded = replace(lt(real(0.0), cap), says="a proved bound of the scores, as a soft cap gives one")
     when = [bounded, eq(scalar(n), v), lt(v + cap, real(-150.0)), lt(real(masking(4 if to == FLOAT32 else 2)), v)]
     when += [eq(dtype(n), to), le(rank(n), rank(q)), le(rank(w), rank(q))]
-    return Sides(call("Softmax", _selected(w, x, n, j), -1), call("Softmax", _selected(w, x, low, j), -1), when=when)
+    return Sides(soft(_selected(w, x, n, j), g), soft(_selected(w, x, low, j), g), when=when)
 
 
 _WIDENED: dict[str, Any] = dict(
