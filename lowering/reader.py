@@ -37,6 +37,7 @@ _SQUARE = 2**24
 _TABLE = 131_072 * 128 * 4
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
+_BYTES = {ir.DataType.UINT8, ir.DataType.INT8}
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
@@ -344,9 +345,10 @@ class _Reader:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
-        square = len(shape) >= 2 and shape[-1] == shape[-2] and np.prod(shape) == shape[-1] ** 2 <= _SQUARE
-        if tensor.dtype in _FLOATS | _INTS and len(shape) >= 2 and (square or 1 < np.prod(shape) <= _MASK):
-            self._flags(elements(tensor), term)
+        if tensor.dtype in _FLOATS | _INTS | _BYTES and len(shape) >= 2:
+            square = shape[-1] == shape[-2] and np.prod(shape) == shape[-1] ** 2
+            if 1 < np.prod(shape) <= (_SQUARE if square else _MASK):
+                self._flags(elements(tensor), term)
         if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK:
             self._truth(elements(tensor), term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and shape[0] <= 4096:

@@ -59,6 +59,7 @@ def test_what_only_looks_like_one_is_none(name: str) -> None:
 TRUTHS = {
     "a buffer": "m = Slice (table, from, to, axes)",
     "a buffer of integers": "n = Slice (counts, from, to, axes)  m = Cast <to = 1> (n)",
+    "a buffer of bytes": "n = Slice (bytes, from, to, axes)  m = Cast <to = 1> (n)",
     "a triangle of ones": "f = ConstantOfShape <value: tensor = float[1] {1.0}> (to)  m = Trilu <upper = 0> (f)",
     "a triangle of one number": "f = Expand (one, to)  m = Trilu <upper = 0> (f)",
     "a triangle of integers": "f = ConstantOfShape <value: tensor = int64[1] {1}> (to)"
@@ -96,8 +97,13 @@ def square(mask: str) -> onnx.ModelProto:
         o = MatMul (p, v)
     }}""")
     ones = np.tril(np.ones((1, 32, 32)))
-    for name, array in (("table", ones), ("others", 2 * ones), ("counts", ones.astype(np.int64))):
-        array = array if array.dtype == np.int64 else array.astype(np.float32)
+    for name, array in (
+        ("table", ones),
+        ("others", 2 * ones),
+        ("counts", ones.astype(np.int64)),
+        ("bytes", ones.astype(np.uint8)),
+    ):
+        array = array.astype(np.float32) if array.dtype == np.float64 else array
         made.graph.initializer.append(numpy_helper.from_array(array, name))
     return made
 
