@@ -79,6 +79,13 @@ TOGETHER: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "a product with a mask of zeros and ones": ("attention", {"mask": "s m - big (1 - m)", "mask.low": "-1e9"}),
     "that product in float16": ("attention", {"mask": "s m - big (1 - m)", "dtype": "float16"}),
+    "a soft cap of widened scores": ("attention", {
+        "dtype": "float16", "attention.widened": "scores and softmax", "attention.cap": "c tanh(s / c)",
+    }),
+    "a number below a cap, before the softmax is widened": ("attention", {
+        "dtype": "float16", "attention.widened": "softmax", "attention.cap": "c tanh(s * (1/c))",
+        "mask": "s m - big (1 - m)", "mask.big": "1e4",
+    }),
     "one head without an axis, rows of a table": ("rope", {"rope.layout": "BSH", "rope.tables": "rows of a table"}),
     "one head without an axis, Range": ("rope", {"rope.layout": "BSH", "rope.positions": "Range"}),
     "one head without an axis, rows with an axis": ("rope", {
