@@ -162,7 +162,7 @@ class Explainer:
             made = OPS[miss.makes].title if miss.makes in FUSED else miss.makes
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {miss}"] = None
         for stop in stopped(engine, frozen, live, missed) if saturation.complete else ():
-            lines[f"{nodes.get(stop.cls, '?')}: {stop}"] = None
+            lines[f"{nodes.get(stop.cls, '?')}: {stop}{_taken(frozen, stop.cls, nodes)}"] = None
 
     def _gone(self) -> set[int]:
         """Classes whose values are computed by other operators now, or no more."""
@@ -174,9 +174,9 @@ class Explainer:
         return set(self.choice) - stay
 
     def _holds_fused(self, cls: int) -> bool:
-        """The value is computed from a fused operator by moving axes only."""
+        """The value is computed from a fused operator by moving axes only, or as another type."""
         row = self.choice[cls]
-        while row.op in LAYOUT and row.children[0] in self.choice:
+        while (row.op in LAYOUT or row.op == "Cast") and row.children[0] in self.choice:
             row = self.choice[row.children[0]]
         return row.op in FUSED
 
@@ -213,3 +213,10 @@ class Explainer:
             return None if array.dtype.kind == "V" else array.astype(array.dtype.name, copy=False)
 
         return NumberSource(size, constant)
+
+
+def _taken(frozen: Frozen, cls: int, nodes: Mapping[int, str]) -> str:
+    """Which nodes take the value of a class, as the end of a sentence."""
+    rows = (r for r in frozen.rows if cls in r.children and r.cls != cls and r.cls in nodes)
+    takers = sorted({nodes[r.cls] for r in rows if r.op in OPS and not OPS[r.op].marker})
+    return f"; it goes into {' and '.join(takers)}" if takers else ""

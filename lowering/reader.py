@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.engine.fact import counted, doubled, turns
+from ..egraph.engine.fact import counted, doubled, turns, zero_or_one
 from ..egraph.engine.term_graph import TermGraph, holds
 from ..egraph.terms import Op
 from ..egraph.terms.dtypes import NAMES, masking
@@ -31,10 +31,13 @@ from .spell import NEWEST_OPSET, SPELLINGS, Read, Spelling
 _LONGEST = 64
 #: Constants of rank 2 and more up to this many elements are looked at as masks.
 _MASK = 2**16
+#: Elements of the largest square constant that is: of 4,096 positions, as a buffer of all positions has them.
+_SQUARE = 2**24
 #: Bytes of the largest table of cos or sin: 131,072 positions, the longest context in use, of 128 floats each.
 _TABLE = 131_072 * 128 * 4
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE, ir.DataType.BFLOAT16}
 _INTS = {ir.DataType.INT64, ir.DataType.INT32}
+_BYTES = {ir.DataType.UINT8, ir.DataType.INT8}
 _RANDOM = {
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout",
 }  # fmt: skip
@@ -342,6 +345,10 @@ class _Reader:
             rows = elements(tensor).astype(np.float64).max(axis=-1)
             if (rows > masking(tensor.dtype.itemsize)).all():
                 self.terms.state("visible", term)
+        if tensor.dtype in _FLOATS | _INTS | _BYTES and len(shape) >= 2:
+            square = shape[-1] == shape[-2] and np.prod(shape) == shape[-1] ** 2
+            if 1 < np.prod(shape) <= (_SQUARE if square else _MASK):
+                self._flags(elements(tensor), term)
         if tensor.dtype == ir.DataType.BOOL and 0 < np.prod(shape) <= _MASK:
             self._truth(elements(tensor), term)
         if tensor.dtype == ir.DataType.INT64 and len(shape) == 1 and shape[0] <= 4096:
@@ -355,6 +362,11 @@ class _Reader:
             self.terms.state("all-true", term)
         elif array.dtype == bool and not array.any():
             self.terms.state("all-false", term)
+        self._flags(array, term)
+
+    def _flags(self, array: np.ndarray, term: int) -> None:
+        if array.dtype != bool and zero_or_one(array):
+            self.terms.state("zero-or-one", term)
 
     def _scalar(self, array: np.ndarray, term: int) -> None:
         """Facts of a floating constant of one element."""

@@ -8,7 +8,7 @@ stay available beside its spelling, where the spelling cannot be printed back as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -315,7 +315,7 @@ def _slice(r: Read) -> Spelling | None:
     if not len(first) == len(last) == len(axes) == len(steps):
         return None
     spelled: Spelling = r.x()
-    for a, s, e, t in zip(axes, first, last, steps, strict=True):
+    for k, (a, s, e, t) in enumerate(zip(axes, first, last, steps, strict=True)):
         axis = _last(a, None if dims is None else len(dims))
         if axis is None:
             return None
@@ -331,12 +331,20 @@ def _slice(r: Read) -> Spelling | None:
             if (begin, end, t) != (0, size, 1):
                 spelled = ("SliceC", spelled, axis, begin, end, t)
         elif isinstance(size, int) and isinstance(s, int) and isinstance(e, int) and len(range(size)[s:e:t]) in _FEW:
-            spelled = ("Concat", [("SliceC", spelled, axis, k, k + 1, 1) for k in range(size)[s:e:t]], axis)
-        elif len(axes) == 1 and r.facts(1).dtype == ir.DataType.INT64:  # printed with int64 axes
-            spelled = ("Slice", spelled, starts, ends, axis, t)
+            spelled = ("Concat", [("SliceC", spelled, axis, i, i + 1, 1) for i in range(size)[s:e:t]], axis)
+        elif r.facts(1).dtype == ir.DataType.INT64:  # printed with int64 axes
+            spelled = ("Slice", spelled, _bound(starts, first, k), _bound(ends, last, k), axis, t)
         else:
             return None
     return spelled
+
+
+def _bound(bounds: ir.Value, known: Sequence[int | str], k: int) -> Spelling:
+    """The bound of one axis."""
+    if len(known) == 1:
+        return bounds
+    bound = known[k]
+    return ("Ints", (bound,)) if isinstance(bound, int) else ("SliceC", bounds, -1, k, k + 1, 1)
 
 
 def _gather(r: Read) -> Spelling | None:
@@ -457,6 +465,11 @@ def _shape(r: Read) -> Spelling | None:
     return ("Shape", r.x(), start - rank, end - rank) if start < end else None
 
 
+def _trilu(r: Read) -> Spelling | None:
+    """One that starts at the diagonal."""
+    return ("Trilu", r.x(), r.int("upper", 1)) if not r.present(1) or r.ints(1) == (0,) else None
+
+
 def _einsum(r: Read) -> Spelling | None:
     if len(r.node.inputs) != 2 or None in r.node.inputs:
         return None
@@ -484,7 +497,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         "Expand": Entry(_expand), "Tile": Entry(_tile, both=True), "Unsqueeze": Entry(_unsqueeze),
         "Squeeze": Entry(_squeeze), "Slice": Entry(_slice), "Concat": Entry(_concat),
         "Gather": Entry(_gather, also=_taken_at_once), "GatherND": Entry(_taken, also=_taken_at_once, both=True),
-        "Split": Entry(_split), "Shape": Entry(_shape),
+        "Split": Entry(_split), "Shape": Entry(_shape), "Trilu": Entry(_trilu),
     }  # fmt: skip
     table: dict[tuple[str, str], Entry] = {("", name): entry for name, entry in own.items()}
     for op in OPS.values():

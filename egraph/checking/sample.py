@@ -8,6 +8,7 @@ binds:
     "" / "b s:int64" rank 0; element type after a colon (default float32)
     "positive b s"   values above zero, known to be so
     "squares b s"    values of zero and above, known to be so
+    "truths b s"     zeros and ones, known to be so
     "=1e-6"          a constant of rank 0 with this value; "=2:1" of shape [1], "=1:1 1 1", "=2:float16"
     "ints b s 2h"    the constant int64 vector of these numbers
     "ids 5 b s"      int64 indices in [0, 5), of shape [b, s]
@@ -60,7 +61,7 @@ REPEATED: Mapping[str, tuple[int, int]] = MappingProxyType({
 TURNS: Mapping[str, tuple[int, int]] = MappingProxyType({
     "turn0": (0, 1), "turn1": (1, 1), "back0": (0, -1), "back1": (1, -1),
 })  # fmt: skip
-_KINDS = ("positive", "squares", "ints", "ids=", "ids", *REPEATED, *TURNS, "causal", "hiding", "lowest")
+_KINDS = ("positive", "squares", "truths", "ints", "ids=", "ids", *REPEATED, *TURNS, "causal", "hiding", "lowest")
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 #: A float64 whose square is infinite.
 _HUGE = 1e200
@@ -226,8 +227,8 @@ def _array(spec: Spec, letters: Mapping[str, int], rng: np.random.Generator, sca
         with np.errstate(all="ignore"):  # below what float16 holds: -inf
             return np.full(shape, spec.value, spec.dtype)
     dtype = np.dtype(spec.dtype)
-    if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.kind == "b" or spec.kind == "truths":
+        return rng.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         values = rng.integers(max(-9, info.min), 10, shape).astype(dtype)

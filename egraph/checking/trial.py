@@ -167,6 +167,8 @@ class _Seed:
                 lines.append(("source", f"(source {self.size(a, b)} {v} {i - value.ndim})"))
         if spec.kind in ("positive", "squares"):
             lines.append(("bound", f"(zero-or-more {v})"))
+        if spec.kind == "truths":
+            lines.append(("zero-or-one", f"(zero-or-one {v})"))
         if not spec.constant:
             return lines
         lines.append(("const", f"(const {v})"))

@@ -75,6 +75,13 @@ def _zero_or_more(x: Any) -> bool:
     return not np.signbit(x[~np.isnan(x)]).any()
 
 
+def zero_or_one(x: Any) -> bool:
+    """Every element is 0 or 1."""
+    x = np.asarray(x)
+    few = x.reshape(-1)[: x.shape[-1] if x.ndim else 1]  # tells most tensors apart
+    return x.dtype != object and all(bool(((part == 0) | (part == 1)).all()) for part in (few, x))
+
+
 def _visible(x: Any) -> bool:
     x = np.asarray(x)
     if x.dtype == bool:
@@ -102,6 +109,7 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "lowest": Declared("T", says="{0} masks", holds=lowest), "row-true": Declared("T"), "no-negative": Declared("T"),
     "has-zero": Declared("T"),
     "zero-or-more": Declared("T", says="no element of {0} is below 0", holds=_zero_or_more),
+    "zero-or-one": Declared("T", says="every element of {0} is 0 or 1", holds=zero_or_one),
     "floating": Declared("i64"), "filled": Declared("T", "f64"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
@@ -119,6 +127,7 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
 #: What may be true of all elements of a tensor, or of every row: see masks.py.
 TRUTHS = (
     "visible", "all-true", "all-false", "lowest", "row-true", "no-negative", "has-zero", "zero-or-more",
+    "zero-or-one",
 )  # fmt: skip
 #: What only the reader states, of constants.
 TOLD = (

@@ -193,6 +193,11 @@ def zero_or_more(x: Expr) -> Guard:
     return relation("zero-or-more", x)
 
 
+def zero_or_one(x: Expr) -> Guard:
+    """Every element of x is 0 or 1, by proof: it is a boolean as a number, a constant, or a part of such."""
+    return relation("zero-or-one", x)
+
+
 def never(c: Expr) -> Guard:
     """c is a constant of one element, -inf."""
     return relation("never", c)
@@ -252,4 +257,5 @@ __all__ = [
     "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
     "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
     "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
+    "zero_or_one",
 ]  # fmt: skip

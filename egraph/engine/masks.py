@@ -79,6 +79,7 @@ def _truth() -> list[Law]:
         ("keeps-less", f"(= o (LessOrEqual x y)) {column}", "(row-true o)"),
         ("keeps-greater", f"(= o (GreaterOrEqual y x)) {column}", "(row-true o)"),
         ("keeps-and", "(row-true x) (all-true y) (sym-And o x y)", "(row-true o)"),
+        ("keeps-triangle", "(all-true x) (= o (Trilu x 0))", "(row-true o)"),
         ("keeps-unsqueeze", "(row-true x) (= o (Unsqueeze x a)) (!= a -1)", "(row-true o)"),
         ("keeps-expand", "(row-true x) (= o (Expand x t))", "(row-true o)"),
         ("keeps-cast", f"(row-true x) (= o (Cast x {BOOL}))", "(row-true o)"),

@@ -166,6 +166,8 @@ def _allowed(array: Array, facts: Collection[str]) -> Array:
         return np.full_like(array, -np.inf)
     if "all-true" in facts or (array.dtype == bool and array.ndim and array.shape[-1] == 1 and "row-true" in facts):
         return np.ones_like(array)
+    if "zero-or-one" in facts:
+        return (array > 0).astype(array.dtype)
     if not {"no-negative", "zero-or-more"}.isdisjoint(facts):
         array = np.abs(array)
     if array.ndim and array.shape[-1] and "has-zero" in facts:

@@ -95,11 +95,13 @@ def near_misses(
         t = tried[relation]
         rule = engine.rules[t.number]
         runs = [g.operator for g in t.sides.when if g.operator]
-        makes = runs[0] if runs else t.sides.rhs.op.name if t.sides.rhs.op is not None else ""
+        root, result = (None if side.op is None else side.op.name for side in (t.sides.lhs, t.sides.rhs))
+        makes = runs[0] if runs else result or ""
+        done = set() if makes == root else {c for c, made in fired.items() if makes in made}
         for row in sorted((_read(engine, frozen, t.columns, r) for r in functions[relation].rows), key=repr):
             cls, values = row
             key = (cls, t.number)
-            if key in found or key in matched or makes in fired.get(cls, ()):
+            if key in found or key in matched or cls in done:
                 continue
             if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
                 needs = " and ".join(g.says for g in t.guards)

@@ -11,7 +11,7 @@ NAMES: dict[int, str] = {
 }  # fmt: skip
 CODES: dict[str, int] = {name: code for code, name in NAMES.items()}
 
-FLOAT32, INT64, BOOL, FLOAT16, FLOAT64, INT32, BFLOAT16 = 1, 7, 9, 10, 11, 6, 16
+FLOAT32, INT64, BOOL, FLOAT16, FLOAT64, INT32, BFLOAT16, STRING = 1, 7, 9, 10, 11, 6, 16, 8
 
 
 def code(array: np.ndarray) -> int:

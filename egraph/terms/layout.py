@@ -60,6 +60,15 @@ def _one_type(xs: list[np.ndarray], axis: int) -> None:
         raise IllFormed("Concat of different element types")
 
 
+def _trilu(x: np.ndarray, upper: int) -> np.ndarray:
+    return np.triu(x) if upper else np.tril(x)
+
+
+def _a_matrix(x: np.ndarray, upper: int) -> None:
+    if x.ndim < 2:
+        raise IllFormed("a triangle of fewer than two axes")
+
+
 def _axes(name: str) -> tuple[Any, ...]:
     """One axis, an attribute before operator set 13."""
     return form(name, "x", "axes=[axis]"), form(name, "x axis", since=13)
@@ -97,6 +106,10 @@ TERMS: tuple[Op, ...] = (
         "Split", "x axis:i64 sizes:IV", _split, "split", out=NODE, dtype="", requires=_parts_fit,
         forms=(form("Split", "x", "axis split=sizes", outputs="sizes"),
                form("Split", "x sizes", "axis", since=13, outputs="sizes")),
+    ),
+    declare(  # from the diagonal on
+        "Trilu", "x upper:i64", _trilu, "same", requires=_a_matrix, exact=True,
+        forms=(form("Trilu", "x", "upper?1", since=14),),
     ),
     declare(
         "Shape", "x first:i64 last:i64",  # dims first..last-1 counted from the end; last = 0 means through the end

@@ -8,6 +8,7 @@ al. (arXiv 1706.03762), GQA (arXiv 2305.13245), ONNX Attention-23.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, VALUES_FIT
@@ -41,7 +42,7 @@ from ...egraph.engine.lang import (
     transpose,
     unsqueeze,
 )
-from ...egraph.terms.dtypes import FLOAT16, FLOAT32
+from ...egraph.terms.dtypes import FLOAT16, FLOAT32, masking
 from ...egraph.terms.expression import Expr
 
 KT = (0, 1, 3, 2)
@@ -49,6 +50,8 @@ KT = (0, 1, 3, 2)
 TURNED = {3: (0, 2, 1), 4: KT}
 #: Of float32.
 LOWEST = -3.4028234663852886e38
+#: Of float16.
+LOWEST_HALF = -65504.0
 #: The guard of an `sdpa` that has none inside because one follows. Kept apart from 0, none at all: an operator that
 #: assumes visible rows stands for that and for a guarded one, and would join this one to the result of its guard.
 BEHIND = -1
@@ -170,6 +173,16 @@ def scores_divided(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> S
     return Sides(scores(q, k, scale) / c, scores(q, k, scale / v), when=[*_value(c, v, q), ne(v, real(0.0))])
 
 
+@rule(
+    stage="marker", contract="reassociated", holds=dict(q="b n s h:float16", k="b n t h:float16", scale=0.5),
+    refuse=[dict(_QK, scale=0.5)],
+)  # fmt: skip
+def scores_widened(q: Tensor, k: Tensor, scale: Float) -> Sides:
+    """cast(scores(q, k, scale), f32) = scores(cast(q, f32), cast(k, f32), scale)   for q of f16"""
+    wide = scores(cast(q, FLOAT32), cast(k, FLOAT32), scale)
+    return Sides(cast(scores(q, k, scale), FLOAT32), wide, when=[eq(dtype(q), FLOAT16)])
+
+
 # ---------------------------------------------------------------------------------------------- soft cap, mask, softmax
 
 
@@ -180,14 +193,19 @@ def biased_plain(q: Tensor, k: Tensor, scale: Float) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated", holds=dict(_QK, c="=5", d="=5", scale=0.5),
-    refuse=[dict(_QK, c="=5", d="=6", scale=0.5), dict(_QK, c="=5:1 1 1 1 1", d="=5", scale=0.5),
-            dict(_QK, c="=5", d="=5:1 1 1 1 1", scale=0.5), dict(_QK, c="=0", d="=0", scale=0.5)],
+    stage="fuse", contract="reassociated", holds=dict(_QK, c=5.0, scale=0.5),
+    refuse=[dict(_QK, c=0.0, scale=0.5), dict(_QK, c=-5.0, scale=0.5)],
 )  # fmt: skip
-def biased_capped(q: Tensor, k: Tensor, c: Tensor, d: Tensor, scale: Float, v: Float) -> Sides:
-    """c * tanh(scores(q, k, scale) / c) = biased(q, k, no mask, scale, cap c)"""
-    lhs = call("Tanh", scores(q, k, scale) / c) * d
-    return Sides(lhs, biased(q, k, absent(), scale, v), when=[*_value(c, v, q), *_value(d, v, q), lt(real(0.0), v)])
+def biased_capped(q: Tensor, k: Tensor, c: Float, scale: Float) -> Sides:
+    """scaled(tanh(scores(q, k, scale)), c) = biased(q, k, no mask, scale * c, cap c)"""
+    lhs = tensor("Scaled", call("Tanh", scores(q, k, scale)), c)
+    return Sides(lhs, biased(q, k, absent(), scale * c, c), when=[lt(real(0.0), c)])
+
+
+@rule(stage="fuse", contract="reassociated", holds=dict(_QK, scale=0.5))
+def biased_capped_at_one(q: Tensor, k: Tensor, scale: Float) -> Sides:
+    """tanh(scores(q, k, scale)) = biased(q, k, no mask, scale, cap 1)"""
+    return Sides(call("Tanh", scores(q, k, scale)), biased(q, k, absent(), scale, real(1.0)))
 
 
 @rule(
@@ -413,6 +431,29 @@ def softmax_half(w: Tensor, x: Tensor, n: Tensor, v: Float, g: Int, j: int) -> S
     return Sides(soft(_selected(w, x, n, j), g), cast(soft(wide, g), FLOAT16), when=when)
 
 
+_BOUNDED: dict[str, Any] = dict(_QK, w="b 1 s t:bool", n="=-1e4", scale=0.5, cap=5.0, g=0)
+_HALVES = {name: f"{_QK[name]}:float16" for name in _QK}
+
+
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(to=(FLOAT32, FLOAT16), j=(0, 1)),
+    holds=[_BOUNDED, dict(_BOUNDED, **_HALVES, w="s t:bool", n="=-1e4:1:float16", g=1)],
+    refuse=[dict(_BOUNDED, cap=0.0), dict(_BOUNDED, n="=-3"), dict(_BOUNDED, n="=-1e4:1 1 1 1 1"),
+            dict(_BOUNDED, n="=-3e38"), dict(_BOUNDED, **_HALVES, n="=-65504:float16"),
+            dict(_BOUNDED, w="1 1 1 s t:bool")],
+)  # fmt: skip
+def softmax_bounded(
+    w: Tensor, q: Tensor, k: Tensor, scale: Float, cap: Float, n: Tensor, v: Float, g: Int, to: int, j: int
+) -> Sides:  # fmt: skip
+    """soft(where(w, scores, n)) = soft(where(w, scores, lowest))   for scores bounded so that n leaves nothing"""
+    low = tensor("FConst", real(LOWEST if to == FLOAT32 else LOWEST_HALF), to)
+    x = biased(q, k, absent(), scale, cap)
+    bounded = replace(lt(real(0.0), cap), says="a proved bound of the scores, as a soft cap gives one")
+    when = [bounded, eq(scalar(n), v), lt(v + cap, real(-150.0)), lt(real(masking(4 if to == FLOAT32 else 2)), v)]
+    when += [eq(dtype(n), to), le(rank(n), rank(q)), le(rank(w), rank(q))]
+    return Sides(soft(_selected(w, x, n, j), g), soft(_selected(w, x, low, j), g), when=when)
+
+
 _WIDENED: dict[str, Any] = dict(
     q="b n s h:float16", k="b n t h:float16", mask="b 1 s t:float16", scale=0.5, cap=0.0
 )  # fmt: skip
@@ -421,13 +462,14 @@ _WIDENED: dict[str, Any] = dict(
 @rule(
     stage="fuse", contract="reassociated", expand=dict(masked=(0, 1)),
     holds=[_WIDENED, dict(_WIDENED, mask="t:float16", cap=3.0)],
-    refuse=[{**_WIDENED, **_QK, "mask": mask} for mask in ("b 1 s t", "absent")],
+    refuse=[*({**_WIDENED, **_QK, "mask": mask, "cap": 3.0} for mask in ("b 1 s t", "absent")),
+            dict(_WIDENED, mask="absent")],
 )  # fmt: skip
 def biased_widened(q: Tensor, k: Tensor, mask: Tensor, scale: Float, cap: Float, masked: int) -> Sides:
     """cast(biased(q, k, mask), f32) = biased(cast(q, f32), cast(k, f32), cast(mask, f32))   for q of f16"""
     wide = [cast(x, FLOAT32) for x in (q, k, mask)]
     lhs = cast(biased(q, k, mask if masked else absent(), scale, cap), FLOAT32)
-    when = [eq(dtype(q), FLOAT16), *([eq(dtype(mask), FLOAT16)] if masked else [])]
+    when = [eq(dtype(q), FLOAT16), eq(dtype(mask), FLOAT16) if masked else lt(real(0.0), cap)]
     return Sides(lhs, biased(wide[0], wide[1], wide[2] if masked else absent(), scale, cap), when=when)
 
 

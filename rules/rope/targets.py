@@ -121,18 +121,29 @@ def rope_without_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides
     )
 
 
+_BSH: dict[str, Any] = dict(x="b s 2h", cos="b s h", sin="b s h", pairs=1)
+_SHARED: dict[str, Any] = dict(_BSH, x="B s 2h", cos="s h", sin="s h", B=(2, 3))
+
+
 @rule(
-    stage="fuse", contract="exact", holds=dict(x="b s 2h", cos="b s h", sin="b s h", pairs=1),
-    refuse=[dict(x="1 b s 2h", cos="b s h", sin="b s h", pairs=0), dict(x="b s 2h", cos="1 s h", sin="1 s h", pairs=0),
-            *(dict(x="b s 2h", cos="b s h", sin="b s h", pairs=0) | {name: other}
-              for name in ("cos", "sin") for other in ("1 b s h", "1 s h", "b 1 h"))],
+    stage="fuse", contract="exact", expand=dict(shared=(0, 1, 2)),
+    holds=[_BSH, _SHARED, dict(_SHARED, cos="1 s h", sin="1 s h")],
+    refuse=[dict(_BSH, x="1 b s 2h"), dict(_BSH, cos="1 s h", sin="1 s h"), dict(_BSH, cos="s h", sin="s h"),
+            *({**_BSH, t: other} for t in ("cos", "sin") for other in ("1 b s h", "1 s h", "b 1 h", "s h")),
+            *({**_SHARED, t: other} for t in ("cos", "sin") for other in ("1 h", "1 s h", "1 1 s h")),
+            dict(_SHARED, x="1 B s 2h"),
+            *({**_SHARED, "cos": one, "sin": other} for one, other in (("1 s h", "B s h"), ("B s h", "1 s h")))],
 )  # fmt: skip
-def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x and rows of cos and sin of rank 3"""
-    shapes = [g for t in (cos, sin) for g in (eq(rank(t), 3), eq(dim(t, -2), dim(x, -2)))]
-    each = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), num(1))]
+def rope_without_heads(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, shared: int) -> Sides:
+    """rope(x, cos, sin) = squeeze(rope with an axis of one head, -3)   for x of rank 3 and rows of cos and sin"""
+    tables = (cos, sin)
+    here = [g for t in tables for g in (eq(rank(t), 2 if shared == 2 else 3), eq(dim(t, -2), dim(x, -2)))]
+    if shared:  # by all batch rows, as [1,S,h] or [S,h]; a number in their place is taken for that of heads
+        of = [symbolic(dim(x, -3), "batch"), *(eq(dim(t, -3), num(1)) for t in tables if shared == 1)]
+    else:
+        of = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), num(1))]
     turned = call("Rope", *(unsqueeze(t, -3) for t in (x, cos, sin)), pairs)
-    return Sides(call("Rope", x, cos, sin, pairs), squeeze(turned, -3), when=[eq(rank(x), 3), *shapes, *each])
+    return Sides(call("Rope", x, cos, sin, pairs), squeeze(turned, -3), when=[eq(rank(x), 3), *here, *of])
 
 
 _SBNH: dict[str, Any] = dict(x="s b n 2h", cos="s 1 1 h", sin="s 1 1 h", pairs=1)

@@ -186,6 +186,7 @@ def test_where_the_structure_differs_the_deepest_marker_is_named() -> None:
     model.graph.node[3].input[0] = "e"
     (line,) = saturate_and_extract(model).near_misses()
     assert line.startswith("/Add: got as far as ErfPlus, and none of these matched: gelu (")
+    assert line.endswith("; it goes into /Mul")
 
 
 def test_what_fuses_is_no_near_miss() -> None:
@@ -202,6 +203,26 @@ def test_an_operator_that_costs_more_is_said_to() -> None:
 
     (line,) = saturate_and_extract(rms_model(), cost=Dear(), disable=PLAIN).near_misses()
     assert line == "/0/Mul: RMSNormalization would be equal, but the graph costs less without it"
+
+
+def test_an_operator_of_another_type_that_is_fused_costs_nothing_less() -> None:
+    """Attention in float16 that is computed in float32, and merged behind the cast back."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float16[b, 2, s, 8] q, float16[b, 2, s, 8] k, float16[b, 2, s, 8] v) => (float16[b, s, 16] z)
+    <int64[3] sizes = {0, 0, 16}> {
+        turned = Transpose <perm = [0, 1, 3, 2]> (k)
+        s = MatMul (q, turned)
+        wide = Cast <to = 1> (s)
+        weights = Softmax <axis = -1> (wide)
+        p = Cast <to = 10> (weights)
+        o = MatMul (p, v)
+        rows = Transpose <perm = [0, 2, 1, 3]> (o)
+        z = Reshape (rows, sizes)
+    }""")
+    result = saturate_and_extract(model)
+    assert [node.op_type for node in result.model.graph.node].count("Cast")
+    assert result.report.counts() == {"Attention": 1}
+    assert result.near_misses() == []
 
 
 def test_explain_prints_derivations_and_near_misses(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ WIDTH = HEADS * HEAD
 SIZES = [{"batch": 2, "seq": 5, "past": 3}, {"batch": 1, "seq": 1, "past": 2}, {"batch": 3, "seq": 4, "past": 1}]
 LOW = {"float16": -65504.0, "float32": float(np.finfo(np.float32).min), "float64": float(np.finfo(np.float64).min)}
 LONGEST = 16
+CAP = 2.0  # of scores, where there is one
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Attention:
         if low == -np.inf:
             low = LOW[w.kind.name]
         big = max(-low, 5.0) if w.draw.choice("mask.big", ("lowest", "1e4")) == "lowest" or low == -5 else 1e4
-        ones = w.cast(keep, w.kind)
+        ones = self._number(keep)
         rest = w.Sub(w.num(1), ones)
         match how:
             case "s + (1 - m) * -big":
@@ -119,6 +120,24 @@ class Attention:
             case "s + (m - 1) * big":
                 return w.add(s, w.mul(w.Sub(ones, w.num(1)), w.num(big)))
         return w.Sub(w.mul(s, ones), w.mul(rest, w.num(big)))  # s m - big (1 - m), GPT-2
+
+    def _number(self, keep: str) -> str:
+        w = self.w
+        match w.draw.choice("mask.number", ("Cast", "Cast of integers", "Where(keep, 1, 0)")):
+            case "Cast of integers":
+                return str(w.cast(w.cast(keep, np.int64), w.kind))
+            case "Where(keep, 1, 0)":
+                return str(w.Where(keep, w.num(1), w.num(0)))
+        return str(w.cast(keep, w.kind))
+
+    def capped(self, s: str) -> str:
+        """CAP * tanh(s / CAP)"""
+        w = self.w
+        how = w.draw.choice("attention.cap", ("none", "c tanh(s / c)", "c tanh(s * (1/c))"))
+        if how == "none":
+            return s
+        small = w.Div(s, w.num(CAP)) if how == "c tanh(s / c)" else w.mul(s, w.num(1 / CAP))
+        return w.mul(w.Tanh(small), w.num(CAP))
 
     def _first(self, keep: str) -> str:
         """True for the first key alone: a row that hides all is outside what an attention is fused for."""
@@ -173,7 +192,7 @@ class Attention:
         if wide == "scores and softmax":
             s = w.cast(s, fine)
         with w.computing(fine if wide not in ("none", "softmax") else w.element):
-            s = self.masked(s, self._as(mask, w.kind))
+            s = self.masked(self.capped(s), self._as(mask, w.kind))
         if wide == "softmax":
             s = w.cast(s, fine)
         with w.computing(fine):
@@ -250,14 +269,17 @@ def mask_of(w: Writer, q: str, axis: int, rank: int, axes: int, options: tuple[s
 
 
 def expected(draw: Drawing) -> dict[str, int]:
-    """What is fused. Of scores that are replaced by -1e4 nothing need be: lower scores would be seen."""
+    """What is fused. Of scores without a bound that are replaced by -1e4 nothing need be: lower ones would be seen."""
     replaced = draw.chosen["mask"] == BOOLEAN[-1] and draw.chosen.get("mask.big") == "1e4"
-    return {} if replaced else {"Attention": 1}
+    return {} if replaced and draw.chosen["attention.cap"] == "none" else {"Attention": 1}
 
 
-def weighed(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: np.ndarray) -> np.ndarray:
-    """In float64, of arrays whose last two axes are length and size; the mask is added."""
-    s = q @ np.swapaxes(k, -1, -2) * scale + mask
+def weighed(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: np.ndarray, cap: float = 0.0
+) -> np.ndarray:
+    """In float64, of arrays whose last two axes are length and size; the mask is added to scores that are capped."""
+    s = q @ np.swapaxes(k, -1, -2) * scale
+    s = (cap * np.tanh(s / cap) if cap else s) + mask
     e = np.exp(s - s.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True) @ v
 
@@ -277,6 +299,10 @@ def added(f: Arrays, mask: Mask, queries: int, keys: int, axes: int) -> np.ndarr
         keep = keep & np.tril(np.ones((queries, keys), bool))
     found = np.where(keep, 0.0, -np.inf)
     return found if axes == 4 else found[:, 0]
+
+
+def cap(draw: Drawing) -> float:
+    return CAP if draw.chosen["attention.cap"] != "none" else 0.0
 
 
 def heads(w: Writer, x: str, n: int, head: int) -> str:
@@ -407,7 +433,7 @@ def attention(draw: Drawing, prefix: str = "") -> Spelling:
         if kv != n:
             k, v = k.repeat(n // kv, 1), v.repeat(n // kv, 1)
         m = added(f, mask, q.shape[-2], k.shape[-2], made.rank if layout == "one head" else 4)
-        o = weighed(q, k, v, HEAD**-0.5, m)
+        o = weighed(q, k, v, HEAD**-0.5, m, cap(draw))
         if not given_heads:
             o = o.transpose(0, 2, 1, 3).reshape(o.shape[0], o.shape[2], WIDTH)
         return [o, *outs]
@@ -420,6 +446,7 @@ __all__ = [
     "Mask",
     "added",
     "attention",
+    "cap",
     "expected",
     "heads",
     "mask_of",

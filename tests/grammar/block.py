@@ -79,7 +79,9 @@ def block(draw: Drawing, prefix: str = "") -> Spelling:
         cos, sin = np.cos(angles) * by, np.sin(angles) * by
         q, k = (rope.rotated(p, cos, sin, rotation.pairs) for p in (q, k))
         k, v = (p.repeat(HEADS // kv, 1) for p in (k, v))
-        o = attention.weighed(q, k, v, HEAD**-0.5, attention.added(f, mask, x.shape[1], x.shape[1], 4))
+        o = attention.weighed(
+            q, k, v, HEAD**-0.5, attention.added(f, mask, x.shape[1], x.shape[1], 4), attention.cap(draw)
+        )
         x = x + o.transpose(0, 2, 1, 3).reshape(x.shape) @ m["o"]
         return [x + gelu.gelu(norm(x, 1) @ m["up"], activation) @ m["down"]]
 

@@ -20,6 +20,7 @@ from onnx import helper as h
 from onnx_egraph import EGraphError, saturate_and_extract
 from onnx_egraph.egraph.targets.work import Work
 from onnx_egraph.egraph.terms import OPS, SILENT
+from onnx_egraph.lowering.price import RAISE
 
 TOGETHER = 400  # nodes, about
 #: Operators of a file that are one fused operator.
@@ -32,12 +33,12 @@ FUSED = {
 
 
 class FusedFirst:
-    """What a fused operator does costs far more than it and what stands around it: casts and layout."""
+    """What a fused operator does costs far more than it and what stands around it: casts, layout, newer operators."""
 
     def cost(self, work: Work) -> int:
         op = OPS.get(work.op)
         little = op is not None and (op.role == "fused" or op.layout or op.name == "Cast")
-        return 0 if work.op in SILENT else 1 if little else 100
+        return 0 if work.op in SILENT else 1 if little else 10 * RAISE
 
 
 @dataclass

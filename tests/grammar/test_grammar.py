@@ -73,18 +73,31 @@ def test_near_misses_deep(name: str) -> None:
 
 # ---- what several changes bring about
 
-TOGETHER: dict[str, dict[str, str]] = {
-    "an Einsum of values whose rows are not proved": {
+TOGETHER: dict[str, tuple[str, dict[str, str]]] = {
+    "an Einsum of values whose rows are not proved": ("attention", {
         "cache": "k", "mask": "Where(keep, s, low)", "values": "Einsum, other letters",
-    },
-    "a product with a mask of zeros and ones": {"mask": "s m - big (1 - m)", "mask.low": "-1e9"},
-    "that product in float16": {"mask": "s m - big (1 - m)", "dtype": "float16"},
+    }),
+    "a product with a mask of zeros and ones": ("attention", {"mask": "s m - big (1 - m)", "mask.low": "-1e9"}),
+    "that product in float16": ("attention", {"mask": "s m - big (1 - m)", "dtype": "float16"}),
+    "a soft cap of widened scores": ("attention", {
+        "dtype": "float16", "attention.widened": "scores and softmax", "attention.cap": "c tanh(s / c)",
+    }),
+    "a number below a cap, before the softmax is widened": ("attention", {
+        "dtype": "float16", "attention.widened": "softmax", "attention.cap": "c tanh(s * (1/c))",
+        "mask": "s m - big (1 - m)", "mask.big": "1e4",
+    }),
+    "one head without an axis, rows of a table": ("rope", {"rope.layout": "BSH", "rope.tables": "rows of a table"}),
+    "one head without an axis, Range": ("rope", {"rope.layout": "BSH", "rope.positions": "Range"}),
+    "one head without an axis, rows with an axis": ("rope", {
+        "rope.layout": "BSH", "rope.tables": "rows of a table", "rope.leading": "1",
+    }),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_changes_together(name: str) -> None:
-    [j] = judge([FORMULAS["attention"](Drawing(picks=TOGETHER[name]), "")])
+    formula, picks = TOGETHER[name]
+    [j] = judge([FORMULAS[formula](Drawing(picks=picks), "")])
     assert j.right, faults([j])
     assert j.fused, j.left
 
@@ -97,7 +110,7 @@ def test_scores_that_a_number_of_no_proved_bound_replaces_are_a_near_miss() -> N
 
 
 def test_a_mask_that_multiplies_is_left_alone_where_infinities_count() -> None:
-    spelling = FORMULAS["attention"](Drawing(picks=TOGETHER["a product with a mask of zeros and ones"]), "")
+    spelling = FORMULAS["attention"](Drawing(picks=TOGETHER["a product with a mask of zeros and ones"][1]), "")
     assert not saturate_and_extract(model_of([spelling]), strict=True).report.counts()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 from onnx_egraph import saturate_and_extract
 
@@ -51,4 +53,68 @@ def test_it_is_an_attention(name: str) -> None:
 def test_what_only_looks_like_one_is_none(name: str) -> None:
     """Or it is one with what is added: then the numbers are right."""
     result = saturate_and_extract(model(FALSE[name]), verify=True)
+    assert not result.report.counts(), result.report.text()
+
+
+TRUTHS = {
+    "a buffer": "m = Slice (table, from, to, axes)",
+    "a buffer of integers": "n = Slice (counts, from, to, axes)  m = Cast <to = 1> (n)",
+    "a buffer of bytes": "n = Slice (bytes, from, to, axes)  m = Cast <to = 1> (n)",
+    "a triangle of ones": "f = ConstantOfShape <value: tensor = float[1] {1.0}> (to)  m = Trilu <upper = 0> (f)",
+    "a triangle of one number": "f = Expand (one, to)  m = Trilu <upper = 0> (f)",
+    "a triangle of integers": "f = ConstantOfShape <value: tensor = int64[1] {1}> (to)"
+    "  n = Trilu <upper = 0> (f)  m = Cast <to = 1> (n)",
+    "chosen": "u = Unsqueeze (mask, axes)  m = Where (u, one, zero)",
+    "chosen otherwise": "u = Unsqueeze (mask, axes)  n = Not (u)  m = Where (n, zero, one)",
+    "by way of integers": "u = Unsqueeze (mask, axes)  n = Cast <to = 7> (u)  m = Cast <to = 1> (n)",
+    "reshaped": "f = Cast <to = 1> (mask)  m = Reshape (f, shape)",
+    "of two": "u = Unsqueeze (mask, axes)  f = Cast <to = 1> (u)  n = Slice (table, from, to, axes)  m = Mul (f, n)",
+}
+NO_TRUTHS = {
+    "a buffer of others": "m = Slice (others, from, to, axes)",
+    "a triangle of twos": "f = ConstantOfShape <value: tensor = float[1] {2.0}> (to)  m = Trilu <upper = 0> (f)",
+    "chosen of others": "u = Unsqueeze (mask, axes)  m = Where (u, one, half)",
+    "integers": "i = Unsqueeze (ints, axes)  m = Cast <to = 1> (i)",
+    "a sum": "u = Unsqueeze (mask, axes)  f = Cast <to = 1> (u)  n = Slice (table, from, to, axes)  m = Add (f, n)",
+}
+
+
+def square(mask: str) -> onnx.ModelProto:
+    made = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 17]>
+    g (float[b,4,s,8] q, float[b,4,s,8] k, float[b,4,s,8] v, bool[b,s] mask, int64[b,s] ints) => (float[b,4,s,8] o)
+    <float one = {{1.0}}, float zero = {{0.0}}, float big = {{1000000000.0}}, float half = {{0.353553}},
+     int64[2] from = {{0, 0}}, int64[2] axes = {{1, 2}}, int64[1] two = {{2}}, int64[1] three = {{3}},
+     int64[4] shape = {{0, 1, 1, -1}}> {{
+        sizes = Shape (q)
+        length = Slice (sizes, two, three)
+        to = Concat <axis = 0> (length, length)
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        a = MatMul (q, kt)
+        s = Mul (a, half)
+        {mask}
+        r = Sub (one, m)  kept = Mul (s, m)  low = Mul (r, big)  z = Sub (kept, low)
+        p = Softmax <axis = -1> (z)
+        o = MatMul (p, v)
+    }}""")
+    ones = np.tril(np.ones((1, 32, 32)))
+    for name, array in (
+        ("table", ones),
+        ("others", 2 * ones),
+        ("counts", ones.astype(np.int64)),
+        ("bytes", ones.astype(np.uint8)),
+    ):
+        array = array.astype(np.float32) if array.dtype == np.float64 else array
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    return made
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_zeros_and_ones_select_wherever_they_come_from(name: str) -> None:
+    report = saturate_and_extract(square(TRUTHS[name]), verify=True).report
+    assert sum(report.counts().values()) == 1, report.text()
+
+
+@pytest.mark.parametrize("name", NO_TRUTHS)
+def test_other_numbers_do_not(name: str) -> None:
+    result = saturate_and_extract(square(NO_TRUTHS[name]), verify=True)
     assert not result.report.counts(), result.report.text()

@@ -150,9 +150,14 @@ CHANGES: dict[str, Change] = {
     "other pairs": lambda e: _named(e, lambda n: n == "pairs", INT, _pairs),
     "start moved": lambda e: _named(e, lambda n: n == "start", INT, lambda a: a + 1),
     "end moved": lambda e: _named(e, lambda n: n == "end", INT, lambda a: a - 1),
-    "another type": lambda e: _named(e, lambda n: n == "to", INT, lambda a: lift(1, INT) * 9 + a * 0),
+    "another type": lambda e: _named(e, lambda n: n == "to", INT, _typed),
     "perm reversed": lambda e: _named(e, lambda n: n == "perm", INTS, _reversed),
 }
+
+
+def _typed(to: Expr) -> Expr:
+    """Booleans, or floats where it is booleans."""
+    return lift(1, INT) * (1 if to.args == (9,) else 9) + to * 0
 
 
 def _reversed(perm: Expr) -> Expr:
