@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from numbers import Integral
 from typing import Any, TypedDict, Unpack, overload
 
 import onnx
@@ -103,10 +104,10 @@ def saturate_and_extract(
     Raises ModelError (the input cannot be read, or contradicts itself), RuleError (a rule name is unknown),
     UnsoundMerge (a rule contradicts the facts), CostError, TargetError, VerificationError.
     """
+    if not callable(progress or print):
+        raise EGraphError(f"progress is {progress!r}; a function that takes the name of a stage is wanted")
     tell = progress or (lambda stage: None)
-    for name, sizes in (dims or {}).items():
-        if not all(isinstance(n, int) and n > 0 for n in (sizes if isinstance(sizes, list | tuple) else [sizes])):
-            raise ModelError(f"dims[{name!r}] is {sizes!r}; a size, or a list of sizes, of at least 1 is wanted")
+    dims = _sizes(dims)
     if isinstance(cost, type) or not isinstance(cost, CostModel | None):
         raise CostError(f"cost is {cost!r}; an object with a method cost(work) is wanted, such as Roofline()")
     if not isinstance(target, str | Target):
@@ -149,8 +150,8 @@ class _Run:
     """One call: its settings, and the report as it grows."""
 
     def __init__(
-        self, rules: list[Rule], cost: CostModel, target: Target, dims: Dims | None, budget: Budget, tell: Progress,
-        strict: bool,
+        self, rules: list[Rule], cost: CostModel, target: Target, dims: Mapping[str, list[int]], budget: Budget,
+        tell: Progress, strict: bool,
     ) -> None:  # fmt: skip
         self.rules = [r for r in rules if not (strict and r.loose)]
         declared = {op for r in self.rules for op in r.terms}
@@ -317,6 +318,19 @@ class _Run:
         return all(same_in(function, opset) for function in called(model, nodes).values())
 
 
+def _sizes(dims: object) -> dict[str, list[int]]:
+    """Reference sizes as lists of plain numbers. Raises ModelError for what is none."""
+    if not isinstance(dims, Mapping | None):
+        raise ModelError(f'dims is {dims!r}; a mapping of names to sizes, such as {{"batch": 1}}, is wanted')
+    found: dict[str, list[int]] = {}
+    for name, sizes in (dims or {}).items():
+        given = list(sizes) if isinstance(sizes, Sequence) and not isinstance(sizes, str | bytes) else [sizes]
+        if not given or not all(isinstance(n, Integral) and not isinstance(n, bool) and int(n) > 0 for n in given):
+            raise ModelError(f"dims[{name!r}] is {sizes!r}; a size, or a list of sizes, of at least 1 is wanted")
+        found[name] = [int(n) for n in given]
+    return found
+
+
 def _left_alone(loaded: Loaded) -> str:
     """Why a model is not optimized at all, or nothing."""
     if not loaded.opset:
@@ -348,9 +362,8 @@ def _verified(run: _Run, runtime: Runtime, model: Source, result: Result[Any]) -
     """Compare the result with the model. Raises VerificationError naming the rule that is to blame."""
     source = os.fspath(model) if isinstance(model, os.PathLike) else model
     # Reference sizes may be large; most numbers are compared at small ones.
-    given = {k: [v] if isinstance(v, int) else list(v) for k, v in (run.dims or {}).items()}
-    small = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n <= _COMPARED])}
-    large = {k: kept for k, sizes in given.items() if (kept := [n for n in sizes if n > _COMPARED])}
+    small = {k: kept for k, sizes in run.dims.items() if (kept := [n for n in sizes if n <= _COMPARED])}
+    large = {k: kept for k, sizes in run.dims.items() if (kept := [n for n in sizes if n > _COMPARED])}
 
     def compared(optimized: ir.Model) -> Verification:
         at_sizes = partial(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
+from textwrap import shorten
 from typing import Any
 
 import onnx_ir as ir
@@ -25,6 +26,8 @@ from .spell import Read
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
+#: Picoseconds, eleven days: sums of such are still numbers that a solver takes.
+_DEAREST = 10**18
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
 _LISTS = names("list")
@@ -251,8 +254,11 @@ class Pricer:
                 if isinstance(error, CostError) and priced.op in str(error):
                     raise
                 raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
-            if not isinstance(cost, Integral) or cost < 0:
-                raise CostError(f"the cost model gives {priced.op} the cost {cost!r}; picoseconds are an int from 0 up")
+            if not isinstance(cost, Integral) or not 0 <= cost <= _DEAREST:
+                raise CostError(
+                    f"the cost model gives {priced.op} the cost {shorten(repr(cost), 80)}; picoseconds are an int"
+                    f" from 0 to {_DEAREST}"
+                )
             total += int(cost)
         return total
 

@@ -265,8 +265,11 @@ def _check_external(
         if home is not None:
             tensor.base_dir = str(home)
         name, location = tensor.name, str(tensor.location)
-        if os.path.isabs(location) or ".." in Path(location).parts or "\0" in location or not location:
+        within = not os.path.normpath(location).startswith("..")
+        if os.path.isabs(location) or not within or "\0" in location or not location:
             raise ModelError(f"tensor {name!r}: external data at {location!r} lies outside the model's folder")
+        if ".." in Path(location).parts:
+            raise ModelError(f"tensor {name!r}: external data at {location!r}; name the file without '..'")
         start, length = tensor.offset or 0, tensor.nbytes if tensor.length is None else tensor.length
         if start < 0 or length < tensor.nbytes:
             raise ModelError(f"tensor {name!r}: external data has {length} bytes at {start}, not {tensor.nbytes}")

@@ -104,6 +104,8 @@ def destination(path: Named) -> Path:
     Raises OutputError where there is no folder to write to, or something that is no file: a device cannot be
     replaced, and a folder must not be.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise OutputError(f"cannot write to {path!r}: a path is wanted")
     if "\0" in os.fspath(path):
         raise OutputError(f"cannot write {shown(path)}: a name has no NUL character")
     target = Path(os.path.realpath(path))

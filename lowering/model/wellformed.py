@@ -107,6 +107,8 @@ class _Check:
         for name, a in given.items():
             if not a.type:
                 raise ModelError(f"{label(node)}: attribute {name!r} has no type")
+            if a.type in (onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS):
+                raise ModelError(f"{label(node)}: attribute {name!r} is sparse, which is not supported; store it dense")
             if a.type == onnx.AttributeProto.TENSOR and not a.ref_attr_name:
                 _tensor(a.t, f"{label(node)}: attribute {name!r}")
         if plain(node.domain) != DEFAULT or (signature := self._signature(node.op_type)) is None:
@@ -217,6 +219,10 @@ def _tensor(tensor: onnx.TensorProto, what: str) -> None:
     if not tensor.data_type or any(d < 0 for d in tensor.dims):
         raise ModelError(f"{what}: a tensor of no type, or of a negative size")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        for entry in tensor.external_data:
+            if entry.key in ("offset", "length") and not entry.value.isdecimal():
+                said = f"the {entry.key} of its external data is {entry.value!r}"
+                raise ModelError(f"{what}: {said}; a number from 0 up is wanted")
         return
     if tensor.data_type == onnx.TensorProto.STRING:
         if len(tensor.string_data) != math.prod(tensor.dims):

@@ -12,7 +12,7 @@ from onnx import parser
 from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.checking.soundness import check
 from onnx_egraph.egraph.engine.lang import Sides, Tensor, apply, call, dtype, eq, operator, rule
-from onnx_egraph.egraph.errors import CostError, EGraphError, RuleError, TargetError
+from onnx_egraph.egraph.errors import CostError, EGraphError, ModelError, OutputError, RuleError, TargetError
 from onnx_egraph.egraph.targets import Roofline, Work
 from onnx_egraph.egraph.terms.dtypes import FLOAT32
 
@@ -25,6 +25,11 @@ MODEL = Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx"
     (dict(limits=5), EGraphError, r"Limits\(iterations"),
     (dict(rules=["rms-norm"]), RuleError, "'rms-norm' is no rule"),
     (dict(target=None), TargetError, "a Target"),
+    (dict(dims=[("batch", 1)]), ModelError, "a mapping of names"),
+    (dict(dims={"batch": True}), ModelError, r"dims\['batch'\] is True"),
+    (dict(dims={"batch": []}), ModelError, r"dims\['batch'\] is \[\]"),
+    (dict(dims={"batch": "12"}), ModelError, r"dims\['batch'\] is '12'"),
+    (dict(progress=3), EGraphError, "progress is 3"),
 ])  # fmt: skip
 def test_a_wrong_argument(given: dict[str, Any], error: type[EGraphError], says: str) -> None:
     with pytest.raises(error, match=says) as raised:
@@ -40,10 +45,20 @@ class Fixed:
         return self.price if work.op == "MatMul" else 1
 
 
-@pytest.mark.parametrize("price", [-1, 1.5, None])
+@pytest.mark.parametrize("price", [-1, 1.5, None, 10**400])
 def test_a_cost_that_is_none(price: Any) -> None:
     with pytest.raises(CostError, match="MatMul"):
         saturate_and_extract(MODEL, cost=Fixed(price))
+
+
+def test_sizes_of_numpy_and_ranges_are_as_good() -> None:
+    given = saturate_and_extract(MODEL, dims={"batch": np.int64(2), "seq": range(1, 3)})
+    assert given.report.cost_after == saturate_and_extract(MODEL, dims={"batch": 2, "seq": [1, 2]}).report.cost_after
+
+
+def test_a_place_to_save_is_a_path() -> None:
+    with pytest.raises(OutputError, match="cannot write to None"):
+        saturate_and_extract(MODEL).save(None)  # type: ignore[arg-type]
 
 
 def test_costs_of_numpy_are_as_good() -> None:

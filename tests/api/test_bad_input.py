@@ -287,11 +287,12 @@ def test_a_model_that_is_a_link_may_keep_its_weights_where_it_leads(tmp_path: Pa
         (0, {}, "byte 64"),
         (64, {"offset": 4}, "byte 68"),
         (64, {"length": 60}, "60 bytes"),
-        (64, {"offset": -8}, "got -8"),
+        (64, {"offset": -8}, "'-8'"),
+        (64, {"offset": "x"}, "the offset of its external data is 'x'"),
         (64, {"length": 2**62}, "byte"),
     ],
 )
-def test_side_file_too_short(tmp_path: Path, size: int | None, more: dict[str, int], says: str) -> None:
+def test_side_file_too_short(tmp_path: Path, size: int | None, more: dict[str, object], says: str) -> None:
     write(tmp_path, with_side_file(**more))
     if size is not None:
         (tmp_path / "weights.bin").write_bytes(bytes(size))

@@ -21,6 +21,7 @@ from onnx_egraph import saturate_and_extract
 from onnx_egraph.egraph.errors import ModelError
 
 ONE = nh.from_array(np.array([1]), "one")
+SPARSE = h.make_sparse_tensor(nh.from_array(np.ones(1, np.float32)), nh.from_array(np.array([2])), [4])
 FAR = nh.from_array(np.array([-9]), "far")
 
 
@@ -50,6 +51,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("RandomNormalLike", "x", {"dtype": 99}),
     ("ConstantOfShape", "one", {"value": nh.from_array(np.zeros(0, np.float32))}),
     ("ConstantOfShape", "one", {"value": nh.from_array(np.zeros(3, np.float32))}),
+    ("Constant", "", {"sparse_value": SPARSE}),
     ("Transpose", "x", {"perm": [0, 0]}), ("Transpose", "x", {"perm": [5, -9]}),
     ("Loop", "- - x", {"body": body(0, 0)}), ("Loop", "- - x", {"body": body(3, 1)}),
     ("Scan", "x", {"body": body(1, 1), "num_scan_inputs": 5}),
