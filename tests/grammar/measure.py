@@ -14,6 +14,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 from grammar.choices import Drawing
+from grammar.explained import unexplained
 from grammar.formulas import FORMULAS
 from grammar.judge import Judged, groups, judge
 from grammar.listed import FILE, changes, grouped, line
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--formula", action="append", choices=list(FORMULAS), help="only this one; repeatable")
     parser.add_argument("--misses", type=int, default=0, help="near misses of each formula")
+    parser.add_argument("--explain", action="store_true", help="only replay the explanations of single changes")
     parser.add_argument("--list", action="store_true", help="only write unfused.txt anew")
     parser.add_argument("--replay", type=int, help="print the mixture of this seed, of one formula")
     parser.add_argument("--save", type=Path, help="with --replay: write the model there")
@@ -69,6 +71,8 @@ def main() -> None:
     if given.list:
         write_list()
         return
+    if given.explain:
+        sys.exit(explain(names))
     if given.replay is not None:
         replay(names[0], given.replay, given.save)
         return
@@ -108,6 +112,20 @@ def main() -> None:
         for j in [j for j in clean if not j.fused][:3]:
             print(f"    e.g. {told(j)}\n         left: {j.left}")
     sys.exit(bool(wrong))
+
+
+def explain(names: list[str]) -> int:
+    """How many explanations are wrong."""
+    wrong = 0
+    for name in names:
+        count = 0
+        for group in grouped(changes([name])):
+            fused, faults = unexplained(group)
+            count += fused
+            wrong += len(faults)
+            print(*faults, sep="\n", end="\n" if faults else "", flush=True)
+        print(f"{name}: {count} fused operators explained", flush=True)
+    return wrong
 
 
 def write_list() -> None:

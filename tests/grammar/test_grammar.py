@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 from grammar.choices import Drawing
+from grammar.explained import unexplained
 from grammar.formulas import FORMULAS
 from grammar.judge import Judged, judge, model_of
 from grammar.listed import Change, changes, grouped, line, unfused
@@ -69,6 +70,14 @@ def test_near_misses_deep(name: str) -> None:
     seen = judged(near_misses(name, range(1000, 1000 + LONG // len(FORMULAS))), missing=True)
     print(f"{name}: {sum(j.fused for j in seen)} of {len(seen)} near misses fused, {sum(j.misses for j in seen)} miss")
     assert not faults(seen), faults(seen)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_explanations(name: str) -> None:
+    """Of a plain form and a mixture; `measure.py --explain` replays those of all changes."""
+    plain, mixed = unexplained([FORMULAS[name](Drawing(), "")]), unexplained([*mixtures(name, [7])])
+    assert plain[0]
+    assert not (faults := [*plain[1], *mixed[1]]), "\n".join(faults)
 
 
 # ---- what several changes bring about
