@@ -18,7 +18,7 @@ from .rule import STAGES, Rule
 from .term_graph import TermGraph
 
 #: Steps of the early stages, which a long chain may keep busy, before the late ones have a turn all the same.
-_PATIENCE = 12
+_PATIENCE = 24
 #: Seconds that importing egglog takes, about.
 _IMPORT = 0.2
 

@@ -265,7 +265,7 @@ def _check_external(
         if home is not None:
             tensor.base_dir = str(home)
         name, location = tensor.name, str(tensor.location)
-        within = not os.path.normpath(location).startswith("..")
+        within = Path(os.path.normpath(location)).parts[:1] != ("..",)
         if os.path.isabs(location) or not within or "\0" in location or not location:
             raise ModelError(f"tensor {name!r}: external data at {location!r} lies outside the model's folder")
         if ".." in Path(location).parts:

@@ -26,7 +26,7 @@ from ..model.operators import title
 from ..model.tensors import elements
 from ..shapes.inference import inner_uses
 from .feeds import Array, Given, Model
-from .session import CPU, LONGEST, NotImplementedHere, Session, quiet_options, reason, source_of
+from .session import CPU, LONGEST, NotImplementedHere, Session, TooLong, quiet_options, reason, source_of
 
 #: What is being done when time is short.
 DOING = "verifying"
@@ -126,7 +126,7 @@ class _Timed:
         with self.budget.step(DOING, "run"):
             try:
                 return self.runner.run(feed)
-            except TimeoutError:
+            except TooLong:
                 self.budget.check(DOING)
                 raise LimitReached(Stop(Limit.SECONDS, f"{LONGEST:g} s for one run while {DOING}")) from None
 

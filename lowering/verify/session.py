@@ -12,8 +12,8 @@ import ctypes
 import math
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +35,10 @@ _COARSE: Mapping[str, ir.DataType] = {
     for kind in ir.DataType
     if kind.name.startswith(("BFLOAT", "FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
 }
+
+
+class TooLong(Exception):
+    """A run was ended."""
 
 
 class Source(NamedTuple):
@@ -83,7 +87,7 @@ class Session:
 
     def run(self, feed: Mapping[str, Given]) -> dict[str, Array]:
         """Output arrays by name. A sequence gives its length and an entry "name[i]" per element, an
-        optional without a value an entry "name (none)". Raises what onnxruntime raises, and TimeoutError.
+        optional without a value an entry "name (none)". Raises what onnxruntime raises, and TooLong.
         """
         given = {n: a for n, a in feed.items() if n in self._inputs}
         arrays = {n: a for n, a in given.items() if isinstance(a, np.ndarray)}
@@ -104,12 +108,32 @@ class Session:
         """
         options = ort.RunOptions()
         options.log_severity_level = 4
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(run, options)
+        given: list[Iterable[Any]] = []
+        failed: list[BaseException] = []
+        done = threading.Event()
+
+        def work() -> None:
             try:
-                return running.result(min(self._patience(), LONGEST))
+                given.append(run(options))
+            except BaseException as error:  # whatever it is, it belongs to the caller
+                failed.append(error)
             finally:
-                options.terminate = not running.done()
+                done.set()
+
+        worker = threading.Thread(target=work, daemon=True)
+        try:
+            worker.start()
+        except RuntimeError:  # the program is ending
+            return run(options)
+        try:
+            if not done.wait(min(self._patience(), LONGEST)):
+                raise TooLong
+        finally:
+            options.terminate = not done.is_set()
+            worker.join()
+        for error in failed:
+            raise error
+        return given[0]
 
 
 def _flat(name: str, result: object) -> dict[str, Array]:
@@ -207,4 +231,4 @@ def reason(error: Exception) -> str:
     return f"{node}: {said}" if running is not None else said
 
 
-__all__ = ["CPU", "LONGEST", "NotImplementedHere", "Session", "Source", "reason", "source_of", "to_value"]
+__all__ = ["CPU", "LONGEST", "NotImplementedHere", "Session", "Source", "TooLong", "reason", "source_of", "to_value"]

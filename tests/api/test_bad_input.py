@@ -392,3 +392,9 @@ def test_text_that_is_no_text(tmp_path: Path, text: str) -> None:
     data = model.SerializeToString().replace(text.encode(), text.encode()[:-1] + b"\xff")
     (tmp_path / "in.onnx").write_bytes(data)
     assert "is not UTF-8" in complaint(tmp_path)
+
+
+def test_a_side_file_whose_name_begins_with_dots_lies_inside(tmp_path: Path) -> None:
+    write(tmp_path, with_side_file("..data"))
+    (tmp_path / "..data").write_bytes(bytes(64))
+    assert saturate_and_extract(tmp_path / "in.onnx").report.unchanged

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 
 from onnx_egraph import Limits, saturate_and_extract
-from onnx_egraph.lowering.verify.session import Session, source_of
+from onnx_egraph.lowering.verify.session import Session, TooLong, source_of
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def endless() -> onnx.ModelProto:
 def test_a_session_ends_a_run_and_can_be_asked_again(endless: onnx.ModelProto) -> None:
     session = Session(source_of(endless, ir.from_proto(endless)), False, patience=lambda: 0.2)
     for _ in range(2):
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TooLong):
             session.run({"x": np.zeros(2, np.float32)})
 
 
@@ -64,3 +65,36 @@ def test_a_signal_ends_a_verification(number: signal.Signals, endless: onnx.Mode
         process.send_signal(number)
         assert process.wait(30) == 128 + number
     assert [p.name for p in tmp_path.iterdir()] == ["in.onnx"]
+
+
+def test_an_exception_of_the_caller_that_ends_a_run_is_the_callers(endless: onnx.ModelProto) -> None:
+    def handler(number: int, frame: object) -> None:
+        raise TimeoutError("mine")
+
+    session = Session(source_of(endless, ir.from_proto(endless)), False)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(TimeoutError, match="mine"):
+            session.run({"x": np.zeros(2, np.float32)})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_model_is_verified_when_the_main_thread_has_ended(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model('''<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) {
+        a = Neg (x)
+        y = Neg (a)
+    }'''), tmp_path / "in.onnx")  # fmt: skip
+    program = f"""
+import threading, time
+from onnx_egraph import saturate_and_extract
+def late():
+    threading.main_thread().join()
+    time.sleep(0.2)
+    print(saturate_and_extract({str(tmp_path / "in.onnx")!r}, verify=True).report.verified, flush=True)
+threading.Thread(target=late).start()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True\n", done.stderr
