@@ -26,8 +26,8 @@ from .spell import Read
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
-#: Picoseconds, eleven days: sums of such are still numbers that a solver takes.
-_DEAREST = 10**18
+#: Picoseconds. Sums of such are still numbers that a solver takes.
+_DEAREST = 10**100
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
 _LISTS = names("list")
@@ -257,7 +257,7 @@ class Pricer:
             if not isinstance(cost, Integral) or not 0 <= cost <= _DEAREST:
                 raise CostError(
                     f"the cost model gives {priced.op} the cost {shorten(repr(cost), 80)}; picoseconds are an int"
-                    f" from 0 to {_DEAREST}"
+                    f" from 0 to {_DEAREST:g}"
                 )
             total += int(cost)
         return total

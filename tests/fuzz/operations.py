@@ -367,6 +367,14 @@ def gather_nd(d: Draw) -> Value:
     return d.make("GatherND", x, d.concat(parts, 2), dims=x.dims)
 
 
+def trilu(d: Draw) -> Value:
+    if d.opset < 14:
+        return transpose(d)
+    x = d.operand("Trilu", fits=lambda v: v.rank >= 2)
+    more = [d.const(np.int64(d.one(0, 1, -1)))] if d.chance(0.4) else []
+    return d.make("Trilu", x, *more, dims=x.dims, upper=d.one(0, 1))
+
+
 def concat(d: Draw) -> Value:
     x = d.operand("Concat", fits=lambda v: v.rank >= 1)
     axis = x.rank - 1 if d.chance(0.5) else int(d.rng.integers(x.rank))
@@ -523,7 +531,7 @@ def table() -> dict[tuple[str, str], Drawer]:
         "Where": where, "Range": range_, "MatMul": matmul, "Cast": cast, "Max": maximum, "Einsum": einsum,
         "Attention": attention, "RotaryEmbedding": rotary, "Dropout": dropout, "Softmax": softmax("Softmax"),
         "LogSoftmax": softmax("LogSoftmax"), "CastLike": cast_like, "Clip": clip,
-        "GatherND": gather_nd,
+        "GatherND": gather_nd, "Trilu": trilu,
         "Transpose": transpose, "Reshape": reshape, "Flatten": flatten, "Expand": expand, "Tile": tile,
         "Unsqueeze": unsqueeze, "Squeeze": squeeze, "Slice": slice_, "Gather": gather, "Concat": concat,
         "Split": split, "Shape": shape, "LayerNormalization": normed("LayerNormalization", bias=True),
