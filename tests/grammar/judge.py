@@ -118,6 +118,8 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
         for j, got, want in zip(seen, ran[case], wanted[case], strict=True):
             j.wrong = j.wrong or _differ(j.spelling, want, got, case)
     for j in seen:
+        if near_misses and j.wrong and _unsteady(j.spelling):
+            j.wrong = ""
         j.stopped = result.report.stop if result.report.limits else ""
         operators = _behind(result.model, j.spelling)
         j.fused = _complete(operators, j.spelling)
@@ -127,6 +129,19 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
         left = Counter(n.op_type for n in operators if n.op_type not in ("Constant", "Identity"))
         j.left = "" if j.fused else ", ".join(f"{n} {op}" for op, n in left.most_common())
     return seen
+
+
+def _unsteady(spelling: Spelling) -> bool:
+    """Whether onnxruntime's own optimizations change what is computed as much as a fault would: they drop the rounding
+    to float16 between two nodes, and a score beside -1e4 is a multiple of 8 there, or one of -1e4 and 65504 nothing.
+    """
+    model = model_of([spelling])
+    plain, optimized = _session(model), _session(model, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
+    for case in range(len(spelling.sizes)):
+        (a,), (b,) = _run(plain, [spelling], case), _run(optimized, [spelling], case)
+        if _differ(spelling, [x.astype(np.float64) for x in a], b, case):
+            return True
+    return False
 
 
 def _exact(spelling: Spelling, case: int) -> list[np.ndarray]:
@@ -188,9 +203,11 @@ def _line(error: Exception) -> str:
     return str(error).replace("\n", " ")[:200]
 
 
-def _session(model: onnx.ModelProto) -> ort.InferenceSession:
+def _session(
+    model: onnx.ModelProto, level: ort.GraphOptimizationLevel = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+) -> ort.InferenceSession:
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
