@@ -34,20 +34,19 @@ _LISTS = names("list")
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
 
-def references(shapes: Shapes, dims: Mapping[str, int | Sequence[int]] | None) -> list[dict[str, int]]:
+def references(shapes: Shapes, dims: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
     """The points at which cost is computed, symbol -> size: decode (one new position) and prefill (128), batch 1,
     caches of 512 positions; the caller's `dims` go first.
 
-    `dims` maps a dimension's name in the model to a size, or to a list of sizes of equal length with the others.
+    `dims` maps a dimension's name in the model to its sizes, a list of equal length with the others.
     Raises ModelError for a name no input of the model has.
     """
     declared = sorted(filter(None, shapes.named))
-    for name in dims or {}:
+    for name in dims:
         if name not in declared:
             raise ModelError(f"no input of the model has a dimension named {name!r}; there are {declared}")
-    chosen = {k: list(v) if isinstance(v, Sequence) else [v] for k, v in (dims or {}).items()}
-    wished = {size: chosen[name] for name, sizes in shapes.named.items() if name in chosen for size in sizes}
-    points = max([2, *(len(v) for v in chosen.values())])
+    wished = {size: dims[name] for name, sizes in shapes.named.items() if name in dims for size in sizes}
+    points = max([2, *map(len, dims.values())])
     batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
     integers = {v: v.shape for v, _ in shapes.sources.values() if v.dtype in _INTEGERS and v.shape is not None}
     lengths = {str(s[-1]) for s in integers.values() if len(s) > 1}  # of ids, whatever axis of others they lead

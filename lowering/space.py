@@ -70,7 +70,7 @@ class Space:
     ops: Mapping[str, Op]  # terms that callers declare
 
     def choose(
-        self, cost: CostModel, dims: Mapping[str, int | Sequence[int]] | None, may_use: MayUse,
+        self, cost: CostModel, dims: Mapping[str, Sequence[int]], may_use: MayUse,
         names: Names, opset: int,
     ) -> Choice:  # fmt: skip
         """The cheapest graph of the space.

@@ -17,6 +17,7 @@ from ..egraph.engine.lang import (
     call,
     dtype,
     eq,
+    exactly,
     lt,
     near,
     rank,
@@ -29,7 +30,7 @@ from ..egraph.engine.lang import (
 )
 from ..egraph.terms import Op
 from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
-from .numbers import ROUNDED, about, exactly
+from .numbers import ROUNDED, about
 from .scales import scaled
 
 #: How far the scale inside erf or tanh may be off besides, as one of six digits is: that changes 1 + erf or 1 + tanh

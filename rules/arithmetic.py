@@ -7,6 +7,7 @@ from ..egraph.engine.lang import (
     Sides,
     Tensor,
     eq,
+    exactly,
     le,
     rank,
     real,
@@ -15,7 +16,6 @@ from ..egraph.engine.lang import (
     tensor,
     zero_or_more,
 )
-from .numbers import exactly
 
 
 @rule(holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])

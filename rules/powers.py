@@ -10,6 +10,7 @@ from ..egraph.engine.lang import (
     dtype,
     elem,
     eq,
+    exactly,
     float_of,
     floating,
     le,
@@ -20,7 +21,6 @@ from ..egraph.engine.lang import (
     thin,
     zero_or_more,
 )
-from .numbers import exactly
 
 #: Above any exponent of a formula, and a number in float16 as well.
 _LARGEST = 1024

@@ -18,6 +18,7 @@ from ..egraph.engine.lang import (
     cast,
     dtype,
     eq,
+    exactly,
     ne,
     real,
     rule,
@@ -28,7 +29,6 @@ from ..egraph.engine.lang import (
     zero_or_one,
 )
 from ..egraph.terms.dtypes import BOOL, STRING
-from .numbers import exactly
 
 _PRODUCT = dict(x="b n s t", m="truths b 1 s t")
 _BY = [_PRODUCT, dict(x="b s:float16", m="truths s:float16"), dict(x="=-3", m="truths b s")]
@@ -94,7 +94,7 @@ _CHOSEN: dict[str, Any] = dict(c="b s:bool", x="=1", y="=0")
 )  # fmt: skip
 def truth_chosen(c: Tensor, x: Tensor, y: Tensor, v: Float, other: int) -> Sides:
     """cast(where(c, x, y), bool) = c, or not c   where one of the constants x and y is 0 and the other is not"""
-    when = [eq(scalar(x), v), ne(v, real(0.0)), eq(scalar(y), real(0.0)), thin(x, c), thin(y, c)]
+    when = [eq(scalar(x), v), ne(v, real(0.0)), thin(x, c), *exactly(y, c, 0.0)]
     if other:
         return Sides(cast(tensor("Where", c, y, x), BOOL), call("Not", c), when=when)
     return Sides(cast(tensor("Where", c, x, y), BOOL), c, when=when)

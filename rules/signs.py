@@ -6,10 +6,24 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 from __future__ import annotations
 
 from ..egraph.engine.assumption import ZERO_SIGNS
-from ..egraph.engine.lang import Float, Guard, Int, Sides, Tensor, dtype, eq, ne, real, rule, scalar, tensor, thin
+from ..egraph.engine.lang import (
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    dtype,
+    eq,
+    exactly,
+    ne,
+    real,
+    rule,
+    scalar,
+    tensor,
+    thin,
+)
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
-from .numbers import exactly
 
 _ODD = sorted(op.name for op in OPS.values() if op.odd)
 

@@ -3,9 +3,9 @@
 The reader seeds the facts of every value of the model; these laws only have to serve the terms that rules create, and
 they never contradict a seed unless a rule is false: then egglog refuses the merge and `saturate.py` names the rule.
 Dimensions are indexed from the end; `sizes` is all of them. `elem` gives the elements of small integer tensors as
-dimensions. `spread` is no
-value but a shape: what two tensors broadcast to. `extent` is the length of the tensors of a list together, along an
-axis that a Concat asks for. A law of one dimension joins far faster than one of three: that is what both are for.
+dimensions. `spread` is no value but a shape: what two tensors broadcast to. `extent` is the length of the tensors of a
+list together, along an axis that a Concat asks for. A law of one dimension joins far faster than one of three: that is
+what both are for.
 """
 
 from __future__ import annotations

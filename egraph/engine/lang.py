@@ -131,6 +131,11 @@ def thin(c: Expr, x: Expr) -> Guard:
     return replace(le(rank(c), Fact("axes", (x,))), says=f"{called(c)} does not widen {called(x)}")
 
 
+def exactly(c: Expr, x: Expr, value: float) -> list[Guard]:
+    """c is that constant, and does not widen x."""
+    return [eq(scalar(c), real(value)), thin(c, x)]
+
+
 def filled(c: Expr) -> Fact:
     """The number that every element of a floating constant of several elements is; absent for NaN and Inf."""
     return Fact("filled", (c,))
@@ -253,9 +258,9 @@ def size_known(d: Expr) -> Guard:
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
     "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
-    "dtype", "elem", "eq", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift", "load_egglog",
-    "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
-    "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
+    "dtype", "elem", "eq", "exactly", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift",
+    "load_egglog", "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape",
+    "rule", "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
     "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
     "zero_or_one",
 ]  # fmt: skip

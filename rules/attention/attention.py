@@ -23,6 +23,7 @@ from ...egraph.engine.lang import (
     dim,
     dtype,
     eq,
+    exactly,
     ints,
     le,
     lowest,
@@ -38,7 +39,6 @@ from ...egraph.engine.lang import (
     squeeze,
     symbolic,
     tensor,
-    thin,
     transpose,
     unsqueeze,
 )
@@ -373,8 +373,7 @@ def softmax_of_log(x: Tensor, axis: Int) -> Sides:
 def softmax_guarded(x: Tensor, z: Tensor) -> Sides:
     """where(isnan(p), 0, p) = soft(x), guarded   with p = soft(x)"""
     p = soft(x, 0)
-    when = [eq(scalar(z), real(0.0)), thin(z, x)]  # or -0.0
-    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=when)
+    return Sides(call("Where", call("IsNaN", p), z, p), soft(x, 1), when=exactly(z, x, 0.0))  # or -0.0
 
 
 @rule(
