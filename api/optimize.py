@@ -142,6 +142,9 @@ def _uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        if enabled and not gc.get_freeze_count():  # what was made is old by now, and no reason for a walk at once
+            gc.freeze()
+            gc.unfreeze()
         if enabled:
             gc.enable()
 

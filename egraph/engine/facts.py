@@ -17,14 +17,13 @@ from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, FLOAT32, INT64, masking
 from . import bounds, masks
 from .fact import FACTS
+from .guard import RANKS
 from .masks import Law
 from .sexpr import parse, symbols
 
 MAX_RANK = 8
 #: Operands of a Concat up to which its size is summed: each takes a round of its own.
 _MANY = 8
-#: Axes up to which all sizes of a tensor are one thing to compare.
-_RANKS = 6
 
 _DECLARED = "\n".join(
     f"(function {name} ({f.operands}) {f.value} {f':merge {f.merge}' if f.merge else ':no-merge'})"
@@ -32,7 +31,7 @@ _DECLARED = "\n".join(
     else f"(relation {name} ({f.operands}))"
     for name, f in FACTS.items()
 )
-_SIZES = "\n".join(f"(constructor sizes-{n} ({'Dim ' * n}) Sizes)" for n in range(_RANKS + 1))
+_SIZES = "\n".join(f"(constructor sizes-{n} ({'Dim ' * n}) Sizes)" for n in range(RANKS + 1))
 HEADER = f"""
 (sort T) (sort TL) (sort Nd) (sort Dim) (sort Sizes) (sort IV (Vec i64))
 (constructor V (i64) T :unextractable)
@@ -127,7 +126,7 @@ def _general() -> list[Law]:
 
 def _together() -> Iterator[Law]:
     """The sizes of a tensor as one term, so that two tensors of one shape are found by one comparison."""
-    for n in range(_RANKS + 1):
+    for n in range(RANKS + 1):
         each = "".join(f" (= d{k} (dim o -{k}))" for k in range(1, n + 1))
         named = "".join(f" d{k}" for k in range(1, n + 1))
         yield f"sizes-{n}", f"(= {n} (rank o)){each}", f"(union (sizes o) (sizes-{n}{named}))"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,8 @@ _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType({
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
 })  # fmt: skip
 _LEAVES = ("var", "lit")
+#: Axes up to which all sizes of a tensor are one thing to compare.
+RANKS = 6
 
 
 class Fact(Expr):
@@ -54,6 +56,26 @@ class Guard:
     def operator(self) -> str:
         """The operator of a target that it asks for, or ""."""
         return next((str(f.args[0].args[0]) for f in self.facts if f.head == "supported"), "")
+
+
+def together(facts: Sequence[Fact]) -> list[Fact]:
+    """The same facts, with a rank and all sizes of a tensor asked as one, which joins one row instead of five."""
+    left = list(facts)
+    for ranked in facts:
+        if ranked.head != "=" or ranked.args[0].head != "rank" or ranked.args[1].head != "lit":
+            continue
+        (x,), (rank,) = ranked.args[0].args, ranked.args[1].args
+        asked: dict[int, tuple[Fact, Expr]] = {}
+        for fact in left:
+            for size, other in (fact.args, fact.args[::-1]) if fact.head == "=" else ():
+                if size.head == "dim" and size.args[0].key() == x.key() and size.args[1].head == "lit":
+                    asked.setdefault(size.args[1].args[0], (fact, other))
+        if 1 < rank <= RANKS and asked.keys() >= set(range(-rank, 0)):
+            each = [asked[-k] for k in range(1, rank + 1)]
+            one = Fact("=", (Fact("sizes", (x,)), Expr(f"sizes-{rank}", tuple(other for _, other in each))))
+            spent = {id(ranked), *(id(fact) for fact, _ in each)}
+            left = [*(fact for fact in left if id(fact) not in spent), one]
+    return left
 
 
 def relation(name: str, *operands: Expr | int, test: Callable[[dict[str, Any]], bool] | None = None) -> Guard:

@@ -14,7 +14,7 @@ from ..errors import RuleError
 from ..terms import OPS, Op
 from ..terms.expression import Expr, variable
 from .assumption import FINITE, Assumption
-from .guard import Guard
+from .guard import Guard, together
 from .pattern import Pattern, flatten
 from .sexpr import compile_text, heads, placed, strings, title
 
@@ -61,7 +61,8 @@ class Sides:
     def _printed(self) -> tuple[list[str], str, list[str], str]:
         """Facts, guards and arithmetic of the egglog rule; what its first action joins, the others, the left term."""
         p = self.pattern
-        facts = [f.text() for f in (*p.atoms, *(p.named(f) for g in self.when for f in g.facts), *p.sums)]
+        guards = together([p.named(f) for g in self.when for f in g.facts])
+        facts = [f.text() for f in (*p.atoms, *guards, *p.sums)]
         stated = [f"(union {a.text()} {b.text()})" for a, b in self.states]
         term = next((f.args[1].text() for f in p.atoms if f.args[0] is p.root and f.head == "="), "")
         return facts, f"{p.root.text()} {self.rhs.text()}", stated, term

@@ -76,7 +76,7 @@ def _until_conflict(
     """(rules run before, the number of the one that meets the conflict; -1 if none is needed, None if none
     does). Raises LimitReached.
     """
-    engine, done = Engine(rules, target, apart=True), list[int]()
+    engine, done = Engine(rules, target), list[int]()
     engine.load(graph)
     order = sorted(range(len(rules)), key=lambda k: (STAGES.index(rules[k].stage), k))
     number = -1
@@ -100,7 +100,7 @@ def _describe(
     rules: Sequence[Rule], target: Runs | None, graph: TermGraph, done: Sequence[int], number: int, reason: str
 ) -> str:
     rule = rules[number]
-    engine = Engine(rules, target, apart=True)
+    engine = Engine(rules, target)
     engine.load(graph)
     engine.facts()
     for k in done:

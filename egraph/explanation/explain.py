@@ -257,7 +257,7 @@ class Replay:
 
     def __init__(self, rules: Sequence[Rule], target: Runs | None, posed: ConeGraph, budget: Budget) -> None:
         self.rules, self.posed, self.budget = rules, posed, budget
-        self.engine = Engine(rules, target, apart=True, budget=budget)
+        self.engine = Engine(rules, target, budget=budget)
         self.engine.load(posed.graph)
         self.engine.facts()
 

@@ -1,13 +1,13 @@
 """Choose one e-node per e-class: the cheapest acyclic DAG that covers all roots together.
 
-The problem is shrunk by exact reductions, then split into independent components. Small ones are searched,
-the others solved as mixed-integer programs (HiGHS); a greedy choice is the upper bound, and a limit's answer.
+The problem is shrunk by exact reductions, then split into independent components. Small ones are searched. Of
+the others, options too dear for any better choice than the greedy one are closed, and what is left is shrunk again;
+where that closes none, a mixed-integer program is solved (HiGHS). At a limit the greedy choice is the answer.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,14 @@ from heapq import heappop, heappush
 
 from ..errors import ExtractionError
 from .milp import Program
-from .problem import Choice, ENode, Option, Problem, components, postorder, prune, reduce, weigh
+from .problem import Choice, ENode, Option, Problem, Solution, components, postorder, prune, reduce, united, weigh
 
 # Branchings after which a component is left to HiGHS, whose calls take as long as some hundred of them.
 _SEARCH_LIMIT = 1000
 # A whole choice that turns out to have a cycle costs as much time as so many branchings.
 _CYCLE = 20
+# The part of its options that a component must lose to be looked at again rather than handed to HiGHS.
+_WORTH = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,37 +69,39 @@ def extract(
     problem = prune(nodes, roots)
     while reduce(problem):
         pass
-    chosen: dict[int, int] = {}
-    bounds: list[float] = []
-    messages: dict[str, None] = {}
-    method = "ilp" if exact else "greedy"
-    for part in components(problem):
-        best, bound, message, solved = _solve(part, mip_node_limit, deadline, exact)
-        chosen.update((cls, option.node) for cls, option in best.items())
-        bounds.append(bound)
-        messages.update({message: None} if message else {})
-        method = method if solved else "greedy"
-
-    order, acyclic = postorder(roots, lambda cls: nodes[chosen[cls]].children)
+    found = _solve(problem, mip_node_limit, deadline, exact)
+    order, acyclic = postorder(roots, lambda cls: nodes[found.choice[cls].node].children)
     if not acyclic:
         raise ExtractionError("the extracted choice has a cycle; please report this e-graph")
-    choice = {cls: chosen[cls] for cls in order}
+    choice = {cls: found.choice[cls].node for cls in order}
     cost = sum(nodes[index].cost for index in choice.values())
-    return Extraction(choice, cost, min(float(cost), math.fsum(bounds)), method, "; ".join(messages))
+    method = "ilp" if found.exact else "greedy"
+    return Extraction(choice, cost, min(float(cost), found.bound), method, "; ".join(found.messages))
 
 
-def _solve(
-    part: Problem, node_limit: int | None, deadline: float | None, exact: bool
-) -> tuple[Choice, float, str, bool]:
-    """The choice of one component, a lower bound of its cost, what stopped the solver, is it exact."""
+def _solve(problem: Problem, node_limit: int | None, deadline: float | None, exact: bool) -> Solution:
+    return united(_solve_component(part, node_limit, deadline, exact) for part in components(problem))
+
+
+def _solve_component(part: Problem, node_limit: int | None, deadline: float | None, exact: bool) -> Solution:
     greedy = _greedy(part)
     if not exact:
         floor = sum(min(option.weight for option in part.options[cls]) // part.unit for cls in part.roots)
-        return greedy, float(floor), "exact extraction was not asked for", False
+        return Solution(greedy, float(floor), {"exact extraction was not asked for": None}, False)
     found = _search(part, greedy, _SEARCH_LIMIT if node_limit is None else min(_SEARCH_LIMIT, node_limit))
-    if found is None:
-        return Program(part).solve(greedy, node_limit, deadline)
-    return found, float(weigh(found) // part.unit), "", True
+    if found is not None:
+        return Solution(found, float(weigh(found) // part.unit))
+    program = Program(part)
+    closed = program.close(greedy, deadline)
+    left = part.without(closed)
+    while closed and reduce(left):
+        pass
+    if left.size > (1 - _WORTH) * part.size:
+        return program.solve(greedy, node_limit, deadline)
+    # More of it may be required now, which parts the problem and lifts the next bound.
+    inner = _solve(left, node_limit, deadline, exact)
+    best = min(inner.choice, greedy, key=weigh)
+    return Solution(best, min(inner.bound, float(weigh(best) // part.unit)), inner.messages, inner.exact)
 
 
 def _greedy(part: Problem) -> Choice:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array, csr_array, vstack
 
-from .problem import Choice, Option, Problem, weigh
+from .problem import Choice, Option, Problem, Solution, weigh
 
 # HiGHS has an absolute gap of 1e-6: with this largest coefficient, costs of one component that differ by less
 # than 1e-12 of the dearest option are ties to it.
@@ -37,6 +37,11 @@ class Program:
         self.options = [option for options in part.options.values() for option in options]
         self.column = {id(option): number for number, option in enumerate(self.options)}
         self.integral = [float(len(part.options[option.cls]) > 1) for option in self.options]
+        self.costs = [option.weight // part.unit for option in self.options]
+        self.scale = _OBJECTIVE_SCALE / max(1, max(self.costs))
+        self.objective = [cost * self.scale for cost in self.costs]
+        self.floor = 0.0  # of the optimum without integrality, scaled; added: by each option, at least
+        self.added: list[float] = []
         self.upper = [1.0] * len(self.options)
         self.entries: list[tuple[int, int, float]] = []
         self.low: list[float] = []
@@ -128,59 +133,57 @@ class Program:
             self._row([*flows, *inflow[cls]], float(cls == root), float(cls == root))
         return sum(map(len, outflow.values()))
 
-    def solve(self, greedy: Choice, node_limit: int | None, deadline: float | None) -> tuple[Choice, float, str, bool]:
-        """Minimize cost; then, among the cheapest, minimize the tie.
+    def close(self, known: Choice, deadline: float | None) -> set[int]:
+        """Close the options that no choice cheaper than a known one can hold; the ids of all that are closed.
 
-        Returns the choice, a lower bound of its cost, what stopped the solver, and whether the choice is exact.
+        The optimum without integrality says what taking an option would add to it at least: one that adds more
+        than the gap to the known choice is in no better one (reduced-cost fixing, Dantzig, Fulkerson and Johnson
+        1954). Without an answer in time nothing is said about any option.
         """
+        matrix, low, high = self._matrix(), np.array(self.low), np.array(self.high)
+        above, below = np.isfinite(high), np.isfinite(low)
+        result = linprog(
+            self._padded(self.objective),
+            A_ub=vstack([matrix[above], -matrix[below]]),
+            b_ub=np.concatenate([high[above], -low[below]]),
+            bounds=np.column_stack([np.zeros(len(self.upper)), self.upper]),
+            options={} if deadline is None else {"time_limit": max(0.0, deadline - time.monotonic())},
+        )
+        if result.status == 0:
+            self.floor = float(result.fun) - _LP_ERROR
+            self.added = result.lower.marginals[: len(self.options)].tolist()
+        self._close_above(known)
+        return {id(option) for option, upper in zip(self.options, self.upper, strict=False) if not upper}
+
+    def _close_above(self, known: Choice) -> None:
+        self._drop(self.added, weigh(known) // self.part.unit * self.scale - self.floor)
+
+    def solve(self, known: Choice, node_limit: int | None, deadline: float | None) -> Solution:
+        """Minimize cost; then, among the cheapest, minimize the tie."""
         unit = self.part.unit
-        costs = [option.weight // unit for option in self.options]
-        factor = 1.0 / max(1, max(costs))
-        objective = [cost * factor * _OBJECTIVE_SCALE for cost in costs]
-        floor, reduced = self._relaxed(objective, deadline)
-        self._drop(reduced, weigh(greedy) // unit * factor * _OBJECTIVE_SCALE - floor)
-        found, dual, message = self._run(objective, node_limit, deadline)
-        best = greedy if found is None or weigh(found) > weigh(greedy) else found
+        found, dual, message = self._run(self.objective, node_limit, deadline)
+        best = known if found is None or weigh(found) > weigh(known) else found
         cost = weigh(best) // unit
         if message:
-            return best, min(float(cost), dual / factor / _OBJECTIVE_SCALE), message, best is found
-        self._drop(reduced, cost * factor * _OBJECTIVE_SCALE - floor)
+            return Solution(best, min(float(cost), dual / self.scale), {message: None}, best is found)
+        self._close_above(best)
         # Dearer options are out, which leaves coefficients that the solver can tell apart.
-        self._drop(costs, cost)
-        factor = _OBJECTIVE_SCALE / max(1, max(own for own in costs if own <= cost))
-        row = [(number, own * factor) for number, own in enumerate(costs) if own <= cost]
+        self._drop(self.costs, cost)
+        factor = _OBJECTIVE_SCALE / max(1, max(own for own in self.costs if own <= cost))
+        row = [(number, own * factor) for number, own in enumerate(self.costs) if own <= cost]
         self._row(row, -math.inf, cost * factor + max(_ROW_SLACK, factor / 2))
         ties = [option.weight % unit for option in self.options]
         factor = min(1.0, _OBJECTIVE_SCALE / max(ties))
         found, _, message = self._run([tie * factor for tie in ties], node_limit, deadline)
         if found is not None and weigh(found) < weigh(best):
             best = found
-        return best, float(weigh(best) // unit), message and f"ties not settled: {message}", True
+        return Solution(best, float(weigh(best) // unit), {f"ties not settled: {message}": None} if message else {})
 
     def _drop(self, costs: Sequence[float], room: float) -> None:
         """Close the options that cost more than there is room for."""
         for column, cost in enumerate(costs):
             if cost > room:
                 self.upper[column] = 0.0
-
-    def _relaxed(self, objective: list[float], deadline: float | None) -> tuple[float, list[float]]:
-        """The optimum without integrality, and what taking each option would add to it at least.
-
-        An option that adds more than the gap to a known choice is in no better one (reduced-cost fixing,
-        Dantzig, Fulkerson and Johnson 1954). Without an answer in time nothing is said about any option.
-        """
-        matrix, low, high = self._matrix(), np.array(self.low), np.array(self.high)
-        above, below = np.isfinite(high), np.isfinite(low)
-        result = linprog(
-            self._padded(objective),
-            A_ub=vstack([matrix[above], -matrix[below]]),
-            b_ub=np.concatenate([high[above], -low[below]]),
-            bounds=np.column_stack([np.zeros(len(self.upper)), self.upper]),
-            options={} if deadline is None else {"time_limit": max(0.0, deadline - time.monotonic())},
-        )
-        if result.status != 0:
-            return 0.0, []
-        return float(result.fun) - _LP_ERROR, result.lower.marginals[: len(objective)].tolist()
 
     def _matrix(self) -> csr_array:
         rows, places, values = zip(*self.entries, strict=True)

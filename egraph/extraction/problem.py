@@ -5,9 +5,10 @@ An *option* is an e-node with the operands that still matter: the others are pai
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -59,6 +60,42 @@ class Problem:
         """The part of a choice that the roots reach, or None if it has a cycle."""
         order, acyclic = postorder(self.roots, lambda cls: choice[cls].children)
         return {cls: choice[cls] for cls in order} if acyclic else None
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.options.values()))
+
+    def without(self, closed: Container[int]) -> Problem:
+        """A copy that lacks some options, told by their ids."""
+        left = {
+            cls: [replace(option, children=set(option.children)) for option in options if id(option) not in closed]
+            for cls, options in self.options.items()
+        }
+        return Problem(left, set(self.roots), self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A choice, a lower bound of the cost of any, what stopped the solver, and whether the choice is exact."""
+
+    choice: Choice
+    bound: float
+    messages: dict[str, None] = field(default_factory=dict)
+    exact: bool = True
+
+
+def united(parts: Iterable[Solution]) -> Solution:
+    """The solution of a problem by those of its components."""
+    choice: Choice = {}
+    bounds: list[float] = []
+    messages: dict[str, None] = {}
+    exact = True
+    for part in parts:
+        choice.update(part.choice)
+        bounds.append(part.bound)
+        messages.update(part.messages)
+        exact = exact and part.exact
+    return Solution(choice, math.fsum(bounds), messages, exact)
 
 
 def weigh(choice: Choice) -> int:
@@ -130,7 +167,7 @@ def prune(nodes: Sequence[ENode], roots: Sequence[int]) -> Problem:
 def reduce(problem: Problem) -> bool:
     """One round of exact reductions; whether another round may find more."""
     _sort(problem)
-    before = sum(map(len, problem.options.values()))
+    before = problem.size
     bit = {cls: 1 << place for place, cls in enumerate(problem.options)}
     must = _required(problem, bit)
     always = 0
@@ -147,7 +184,7 @@ def reduce(problem: Problem) -> bool:
     for cls, options in problem.options.items():
         for option in options:
             option.children -= {c for c in option.children & required if problem.scc[c] != problem.scc[cls]}
-    changed = required != problem.roots or before != sum(map(len, problem.options.values()))
+    changed = required != problem.roots or before != problem.size
     problem.roots = required
     return changed
 

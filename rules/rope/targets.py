@@ -29,6 +29,7 @@ from ...egraph.engine.lang import (
     rule,
     size,
     size_known,
+    sizes,
     slice_,
     squeeze,
     supported,
@@ -68,9 +69,8 @@ _BNSH: dict[str, Any] = dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", pairs=0
 )  # fmt: skip
 def rope_rows_heads_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
     """rope(x, cos, sin) = rope of [B,N,S,H] with rows [B,S,h], where cos and sin are [B,1,S,h]"""
-    shapes = [eq(rank(t), 4) for t in (x, cos, sin)] + [eq(dim(cos, -3), num(1)), eq(dim(sin, -3), num(1))]
-    seq = [eq(dim(cos, -2), dim(x, -2)), eq(dim(sin, -2), dim(x, -2)), eq(dim(cos, -4), dim(sin, -4))]
-    when = [*shapes, *seq, *_same_rows(cos, x, j)]
+    shapes = [eq(rank(x), 4), eq(rank(cos), 4), eq(dim(cos, -3), num(1)), eq(dim(cos, -2), dim(x, -2))]
+    when = [*shapes, eq(sizes(cos), sizes(sin)), *_same_rows(cos, x, j)]
     return Sides(call("Rope", x, cos, sin, pairs), rows(x, squeeze(cos, -3), squeeze(sin, -3), pairs, 0, 0), when=when)
 
 
@@ -83,14 +83,13 @@ _BSNH: dict[str, Any] = dict(x="b s n 2h", cos="b s 1 h", sin="b s 1 h", pairs=0
            dict(_BSNH, x="2 s n 2h", cos="B s 1 h", sin="B s 1 h", B=(1, 2))],
     refuse=[dict(_BSNH, x="1 s n 2h", cos="B s 1 h", sin="B s 1 h", B=(2, 3)),
             dict(_BSNH, x="B s n 2h", cos="3 s 1 h", sin="3 s 1 h", B=(1, 3)), dict(_BSNH, cos="b s n h"),
-            dict(_BSNH, sin="b s n h"), dict(_BSNH, cos="b 1 1 h"), dict(_BSNH, sin="b 1 1 h"),
-            dict(_BSNH, x="1 s n 2h")],
+            dict(_BSNH, sin="b s n h"), dict(_BSNH, cos="b s n h", sin="b s n h"), dict(_BSNH, cos="b 1 1 h"),
+            dict(_BSNH, sin="b 1 1 h"), dict(_BSNH, x="1 s n 2h")],
 )  # fmt: skip
 def rope_rows_positions_first(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, j: int) -> Sides:
     """rope(x, cos, sin) = rope of [B,S,N,H] with rows [B,S,h], where cos and sin are [B,S,1,h]"""
-    shapes = [eq(rank(t), 4) for t in (x, cos, sin)] + [eq(dim(cos, -2), num(1)), eq(dim(sin, -2), num(1))]
-    seq = [eq(dim(cos, -3), dim(x, -3)), eq(dim(sin, -3), dim(x, -3)), eq(dim(cos, -4), dim(sin, -4))]
-    when = [*shapes, *seq, *_same_rows(cos, x, j)]
+    shapes = [eq(rank(x), 4), eq(rank(cos), 4), eq(dim(cos, -2), num(1)), eq(dim(cos, -3), dim(x, -3))]
+    when = [*shapes, eq(sizes(cos), sizes(sin)), *_same_rows(cos, x, j)]
     return Sides(call("Rope", x, cos, sin, pairs), rows(x, squeeze(cos, -2), squeeze(sin, -2), pairs, 1, 0), when=when)
 
 
@@ -154,17 +153,18 @@ _SYMBOLS: dict[str, Any] = dict(x="s 2 n 2h", cos="s B 1 h", sin="s B 1 h", B=(1
     stage="fuse", contract="exact", assumes=[_ROWS], holds=[_SBNH, _SYMBOLS],
     refuse=[dict(_SBNH, x="s b 1 2h"), dict(_SBNH, x="s 1 n 2h", cos="s 3 1 h", sin="s 3 1 h"), dict(_SBNH, x="s n 2h"),
             *({**_SBNH, t: other} for t in ("cos", "sin") for other in ("1 1 1 h", "s 1 n h", "1 1 h", "s b 1 h")),
+            *(dict(_SBNH, cos=both, sin=both) for both in ("1 1 1 h", "1 s 1 1 h")),
             dict(_SYMBOLS, x="s B n 2h", B=(2, 3)), dict(_SYMBOLS, sin="s 1 1 h", B=(2, 3))],
 )  # fmt: skip
 def rope_rows_before_batch(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
     """rope(x, cos, sin) = rope of [S,B,N,H] with rows [S,B,h], where cos and sin are [S,1,1,h]: S takes B's place"""
     to = concat([ints(1), size(dim(x, -3)), ints(1)])
     cosines, sines = (tensor("Expand", squeeze(t, -2), to) for t in (cos, sin))
-    each = [eq(dim(cos, -3), dim(sin, -3)), ne(dim(cos, -3), dim(x, -3))]
-    when = [g for t in (cos, sin) for g in (eq(rank(t), 4), eq(dim(t, -2), num(1)), eq(dim(t, -4), dim(x, -4)))]
+    shapes = [eq(rank(x), 4), eq(rank(cos), 4), eq(dim(cos, -2), num(1)), eq(dim(cos, -4), dim(x, -4))]
+    several = [ne(dim(cos, -3), dim(x, -3)), ne(dim(x, -2), num(1)), ne(dim(x, -3), num(1)), size_known(dim(x, -3))]
     return Sides(
         call("Rope", x, cos, sin, pairs), rows(x, cosines, sines, pairs, 1, 0),
-        when=[eq(rank(x), 4), *when, *each, ne(dim(x, -2), num(1)), ne(dim(x, -3), num(1)), size_known(dim(x, -3))],
+        when=[*shapes, eq(sizes(cos), sizes(sin)), *several],
         states=[(dim(t, -2), dim(x, -3)) for t in (cosines, sines)],
     )  # fmt: skip
 

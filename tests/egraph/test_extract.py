@@ -218,6 +218,33 @@ def test_sharing_beats_tree_cost() -> None:
     assert extract(nodes, [1, 2]).cost == 5
 
 
+def either_table(layers: int) -> tuple[list[ENode], list[int]]:
+    """Layers of two rotations, each by an operator of one table, by another of two, or by hand; what both tables are
+    made of is no part of the third way, so that the optimum without integrality takes half of each table.
+    """
+    angles, cos, sin, tables, wide, stream = range(6)
+    nodes = [ENode(angles, (), 3), ENode(cos, (angles,), 4000), ENode(sin, (angles,), 4000), ENode(tables, (cos, sin), 9)]
+    nodes += [ENode(wide, (cos, sin), 8), ENode(stream, (), 0)]
+    for _ in range(layers):
+        first = nodes[-1].cls + 1
+        for k in range(2):
+            for operands, cost in (((tables, stream), 20), ((wide, stream), 21), ((angles, stream), 9000)):
+                nodes.append(ENode(first + k, operands, cost))
+        stream = first + 2
+        nodes.append(ENode(stream, (first, first + 1), 1))
+    return nodes, [stream]
+
+
+def test_what_is_too_dear_is_left_out_before_a_program_is_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, roots = either_table(200)
+    monkeypatch.setattr(extract_module, "_SEARCH_LIMIT", -1)
+    monkeypatch.setattr(program_module, "milp", None)
+    result = extract(nodes, roots)
+    check(nodes, roots, result)
+    assert (result.method, result.gap) == ("ilp", 0.0)
+    assert result.cost == 3 + 8000 + 9 + 200 * (20 + 20 + 1)
+
+
 def test_multi_output_node_replaces_two() -> None:
     nodes = [ENode(0, (), 0), ENode(1, (0,), 10), ENode(2, (1,), 10), ENode(3, (0,), 15)]
     nodes += [ENode(1, (3,), 0), ENode(2, (3,), 0), ENode(4, (1, 2), 1)]

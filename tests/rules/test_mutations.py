@@ -26,7 +26,6 @@ REDUNDANT: dict[str, str] = {
     "wide-mul-without dim(x, -1) = dim(y, -1)": "two even last axes broadcast only if they are equal",
     "wide-squeeze-without axis != -1": "the last axis has an even size, so it cannot be squeezed",
     "rope-columns-without dim(???, -1) = 1": _COUNT,
-    "rope-rows-*-first-without dim(cos, -4) = dim(sin, -4)": "one may be 1; it keeps both caches of one shape",
     "rms-norm*-without dtype(w) = *": _TYPED,
     "sdpa-sink-grouped-without dim(k, -3) = *": "weights of one number of heads meet both",
     "sdpa-sink-grouped-without rank(v) = *": "repeated heads have four axes",

@@ -30,7 +30,7 @@ _ROUNDS = 8
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    made = Engine(ALL, apart=True)
+    made = Engine(ALL)
     codes = range(1, 17)
     terms = {name for r in ALL for name in r.asks}
     made.run("\n".join(f'(supported "{term}" {code})' for term in sorted(terms) for code in codes))
