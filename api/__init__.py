@@ -14,12 +14,14 @@ from .egraph.engine.lang import Sides, Tensor, apply, call, load_egglog, operato
 from .egraph.engine.rule import Rule
 from .egraph.errors import EGraphError
 from .egraph.targets import CostModel, NodeCount, Roofline, Target, Work, from_kernels, target
-from .optimize import saturate_and_extract
+from .lowering.workload import Workload
+from .optimize import saturate, saturate_and_extract
 from .report import Report
 from .result import Result
+from .space import Space
 
 __all__ = [
     "CostModel", "EGraphError", "Limit", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "Sides",
-    "Target", "Tensor", "Work", "apply", "call", "check", "from_kernels", "lang", "load_egglog", "operator", "rule",
-    "rules", "saturate_and_extract", "target",
+    "Space", "Target", "Tensor", "Work", "Workload", "apply", "call", "check", "from_kernels", "lang", "load_egglog",
+    "operator", "rule", "rules", "saturate", "saturate_and_extract", "target",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ class Report:
     cost_before: int = 0
     cost_after: int = 0
     predicts: str = "CPU time"  # what the costs are
+    workloads: list[str] = field(default_factory=list)  # whose costs they are the sum of, by weight
     gap: float = 0.0
     extraction: str = ""
     egraph: dict[str, int] = field(default_factory=lambda: {"tuples": 0, "classes": 0, "nodes": 0, "iterations": 0})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import onnx
 import onnx_ir as ir
 
+from .costs import CostTable, table
 from .egraph.budget import Budget, Limits
 from .egraph.errors import ModelError, one_line
 from .egraph.explanation.explain import Derivation
@@ -38,6 +40,7 @@ class Result(Generic[M]):
     _original: Original | None = field(default=None, repr=False)  # if the result is the model as it was given
     _limits: Limits = field(default_factory=Limits, repr=False)
     _read: Path | None = field(default=None, repr=False)  # the file that was read
+    _table: Callable[[], CostTable] = field(default=partial(table, (), ()), repr=False)
 
     def __repr__(self) -> str:
         return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
@@ -52,6 +55,10 @@ class Result(Generic[M]):
             if node in explainer.nodes:
                 return explainer.derivation(explainer.nodes[node])
         raise ModelError(f"no fused node of the result is named {node!r}; the report lists them")
+
+    def costs(self) -> CostTable:
+        """What each node of the result is predicted to cost at each workload; nothing of a model that was not read."""
+        return self._table()
 
     def find(self, name: str) -> list[str]:
         """Fused nodes of the result that are named so, or that took in the original node or value of that name."""
@@ -105,7 +112,11 @@ def stamps(loaded: Loaded) -> dict[Path, Stamp]:
 
 
 def as_given(
-    report: Report, loaded: Loaded, explainers: Sequence[Explainer] = (), limits: Limits | None = None
+    report: Report,
+    loaded: Loaded,
+    explainers: Sequence[Explainer] = (),
+    limits: Limits | None = None,
+    costs: Callable[[], CostTable] | None = None,
 ) -> Result[ir.Model | onnx.ModelProto]:
     """The result that is the model as it was given, a copy if it came as an object."""
     given: ir.Model | onnx.ModelProto
@@ -114,4 +125,5 @@ def as_given(
         given = onnx.ModelProto()
         given.CopyFrom(loaded.original.given)
     original, limits = loaded.original, limits or Limits()
-    return Result(given, report, model, stamps(loaded), explainers, original, limits, original.path)
+    of_nodes = costs or partial(table, (), ())
+    return Result(given, report, model, stamps(loaded), explainers, original, limits, original.path, of_nodes)

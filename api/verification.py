@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from textwrap import shorten
+from typing import Any
+
+import onnx_ir as ir
 
 from .egraph.budget import LimitReached
-from .egraph.errors import VerificationError
+from .egraph.engine.rule import select
+from .egraph.errors import EGraphError, VerificationError
+from .egraph.targets import CostModel
+from .lowering.files.load import Source
+from .lowering.verify.runtime import DOING
 from .lowering.verify.verify import Mismatch, Verification
+from .lowering.verify.verify import verify as compare
+from .lowering.workload import Workload
+from .result import Result
+from .run import Run
+from .settings import Settings
 
 Names = frozenset[str]
+#: The largest size of a named dimension for all inputs that numbers are compared on; larger ones get one each.
+_COMPARED = 64
 
 
 def verdict(
@@ -84,3 +101,58 @@ def _minimal(base: Names, among: list[str], right_without: Callable[[Names], boo
         return _minimal(base, second, right_without)
     mine = _minimal(base | set(second), first, right_without)
     return [*mine, *_minimal(base | set(mine), second, right_without)]
+
+
+def verified(
+    settings: Settings, run: Run, model: Source, result: Result[Any], cost: CostModel, workloads: Sequence[Workload]
+) -> None:
+    """Compare a result with the model that it was made of, and say so in its report.
+
+    Raises VerificationError naming the rule that is to blame.
+    """
+    with run.watch.timed("verify"):
+        _compare(settings, run, model, result, cost, workloads)
+
+
+def _compare(
+    settings: Settings, run: Run, model: Source, result: Result[Any], cost: CostModel, workloads: Sequence[Workload]
+) -> None:
+    source, runtime = os.fspath(model) if isinstance(model, os.PathLike) else model, settings.runtime(run.budget)
+    named = {name: [w.dims[name] for w in workloads if name in w.dims] for w in workloads for name in w.dims}
+    # Reference sizes may be large; most numbers are compared at small ones.
+    small = {k: kept for k, sizes in named.items() if (kept := [n for n in dict.fromkeys(sizes) if n <= _COMPARED])}
+    large = {k: kept for k, sizes in named.items() if (kept := [n for n in dict.fromkeys(sizes) if n > _COMPARED])}
+
+    def compared(optimized: ir.Model) -> Verification:
+        at_sizes = partial(
+            compare, source, optimized, large=large, strict=run.strict, provider=run.target.provider, runtime=runtime
+        )
+        outcome = at_sizes(dims=small)
+        if outcome.runs or outcome.mismatches or not small:
+            return outcome
+        free = at_sizes(dims={})  # the model does not run at these sizes
+        return replace(free, unused=[*outcome.dropped[:1], *free.unused])
+
+    def right_without(names: Iterable[str]) -> bool:
+        searching = "looking for the false rule"
+        run.budget.check(searching)
+        run.tell(f"looking for the false rule: optimizing without {len(set(names))} rules")
+        rules = select(run.rules, names)
+        again = Run(rules, run.target, run.budget, lambda stage: None, run.strict)
+        try:
+            outcome = compared(again.extract(again.saturate(model), cost, workloads, once=True)._ir)
+        except EGraphError:  # the other rules alone lead elsewhere
+            return False
+        run.budget.check(searching)  # else what agrees may be the model as it came
+        return outcome.ok
+
+    run.tell("verifying")
+    used = {k for e in run.explainers for c in e.choice for k in e.frozen.why.get(c, ())}
+    used |= {k for e in run.explainers for c in e.choice for k in e.regions.candidates(e.regions.of(c))}
+    names = [run.rules[k].name for k in sorted(used)]
+    outcome = compared(result._ir)
+    steps = (name for e in run.explainers for name in e.false_rules(run.budget))  # that change a value
+    run.report.verification = verdict(outcome, names, right_without, lambda: list(dict.fromkeys(steps)))
+    run.report.verified = outcome.ok
+    if run.budget.timed and outcome.skipped == str(late := run.budget.late(DOING)):
+        run.stop(late)

@@ -121,10 +121,10 @@ class Budget:
 
 
 class Stopwatch:
-    """CPU seconds by stage."""
+    """CPU seconds by stage, added to `times`."""
 
-    def __init__(self) -> None:
-        self.times: dict[str, float] = {}
+    def __init__(self, times: dict[str, float]) -> None:
+        self.times = times
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Price every e-node of a frozen e-graph with a cost model, at reference sizes of the symbolic dimensions."""
+"""Price every e-node of a frozen e-graph with a cost model, at the sizes of workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ..egraph.budget import Budget
 from ..egraph.engine.frozen import Frozen, Row, settled
-from ..egraph.errors import CostError, ModelError
+from ..egraph.errors import CostError
 from ..egraph.extraction.problem import ENode
 from ..egraph.targets import ABSENT, CostModel, TensorType, Work
 from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, OPS, SILENT, Op, names
@@ -23,6 +23,7 @@ from .model.operators import full_name
 from .reader import Reading, nested
 from .shapes.inference import Shapes
 from .spell import Read
+from .workload import Workload, at
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
@@ -31,41 +32,8 @@ _DEAREST = 10**100
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
 _LISTS = names("list")
-_INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
-
-def references(shapes: Shapes, dims: Mapping[str, Sequence[int]]) -> list[dict[str, int]]:
-    """The points at which cost is computed, symbol -> size: decode (one new position) and prefill (128), batch 1,
-    caches of 512 positions; the caller's `dims` go first.
-
-    `dims` maps a dimension's name in the model to its sizes, a list of equal length with the others.
-    Raises ModelError for a name no input of the model has.
-    """
-    declared = sorted(filter(None, shapes.named))
-    for name in dims:
-        if name not in declared:
-            raise ModelError(f"no input of the model has a dimension named {name!r}; there are {declared}")
-    wished = {size: dims[name] for name, sizes in shapes.named.items() if name in dims for size in sizes}
-    points = max([2, *map(len, dims.values())])
-    batches = {str(v.shape[0]) for v, a in shapes.sources.values() if v.shape is not None and not a}
-    integers = {v: v.shape for v, _ in shapes.sources.values() if v.dtype in _INTEGERS and v.shape is not None}
-    lengths = {str(s[-1]) for s in integers.values() if len(s) > 1}  # of ids, whatever axis of others they lead
-    result = []
-    for k in range(points):
-        sizes: dict[str, int] = {}
-        for symbol, (value, axis) in shapes.sources.items():
-            if given := wished.get(symbol):
-                sizes[symbol] = given[min(k, len(given) - 1)]
-                continue
-            name = "" if value.shape is None else str(value.shape[axis])
-            batch = name not in lengths and (axis == 0 or name in batches)
-            new = name in lengths or value.dtype in _INTEGERS
-            sizes[symbol] = 1 if batch else (128 if k else 1) if new else 512
-        result.append(sizes)
-    return result
-
-
-#: A tensor at each of the points.
+#: A tensor at each of the workloads.
 _Seen = tuple[TensorType, ...]
 
 
@@ -76,18 +44,19 @@ class Pricer:
     """
 
     def __init__(
-        self, frozen: Frozen, reading: Reading, shapes: Shapes, model: CostModel, points: Sequence[Mapping[str, int]],
+        self, frozen: Frozen, reading: Reading, shapes: Shapes, model: CostModel, workloads: Sequence[Workload],
         extra: Mapping[str, Op], may_use: Callable[[int], bool],
     ) -> None:  # fmt: skip
-        self.frozen, self.reading, self.shapes, self.model, self.points = frozen, reading, shapes, model, points
+        self.frozen, self.reading, self.shapes, self.model, self.workloads = frozen, reading, shapes, model, workloads
+        self._points = [at(shapes, workload) for workload in workloads]
         self.ops = {**reading.terms.ops, **extra}
         self.may_use = may_use
         self._names = {f"${k}": name for name, k in reading.terms.symbols.items()}
         self._sizes: dict[tuple[str, int], int] = {}
         self._tensors: dict[int, _Seen] = {}
         self._values: dict[ir.Value, _Seen] = {}
-        self._priced: dict[tuple[Any, ...], int] = {}
-        self._left_out: _Seen = (ABSENT,) * len(points)
+        self._priced: dict[tuple[Any, ...], tuple[int, ...]] = {}
+        self._left_out: _Seen = (ABSENT,) * len(workloads)
         self._outs: dict[int, dict[int, int]] = {}
         for r in frozen.rows:
             if r.op == "Out":
@@ -194,43 +163,62 @@ class Pricer:
 
     def cost(self, r: Row) -> int:
         """The price of a row. Raises CostError for one that is no number."""
-        if r.op in SILENT:
-            return 0
-        name, attrs = self.kind(r)
-        folds = all(c in self.const for c in r.children) and self._deterministic(r)
-        return self._total(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
+        return self.total(self.costs(r))
 
     def cost_of_copy(self, c: int) -> int:
         """The price of an Identity of a class."""
-        return self._total("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
+        return self.total(self.costs_of_copy(c))
 
     def cost_of_node(self, node: ir.Node) -> int:
-        """The price of a node of the graph as it stands there, whether an output needs it or not.
+        """The price of a node of the graph as it stands there, whether an output needs it or not."""
+        return self.total(self.costs_of_node(node))
 
-        One that is read as one term, printed as the same operator, has the term's price, so that a graph that was
-        written costs what was predicted for it; another that of a term that no rule looks into.
+    @property
+    def nothing(self) -> tuple[int, ...]:
+        return (0,) * len(self.workloads)
+
+    def total(self, costs: Sequence[int]) -> int:
+        """Costs at each workload, as one."""
+        return sum(
+            cost if w.weight == 1 else round(cost * w.weight) for cost, w in zip(costs, self.workloads, strict=True)
+        )
+
+    def costs(self, r: Row) -> tuple[int, ...]:
+        """The prices of a row, one for each workload."""
+        if r.op in SILENT:
+            return self.nothing
+        name, attrs = self.kind(r)
+        folds = all(c in self.const for c in r.children) and self._deterministic(r)
+        return self._each(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
+
+    def costs_of_copy(self, c: int) -> tuple[int, ...]:
+        return self._each("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
+
+    def costs_of_node(self, node: ir.Node) -> tuple[int, ...]:
+        """One that is read as one term, printed as the same operator, has the term's prices, so that a graph that was
+        written costs what was predicted for it; another those of a term that no rule looks into.
         """
         terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
         outs = [self._value(v) for v in node.outputs]
-        costs = [self._cost_of_term(term, outs) for term in terms if _one(node, term)]
+        costs = [self._costs_of_term(term, outs) for term in terms if _one(node, term)]
         if not costs or any(term[0] == "Op" for term in terms):
             captured = self.reading.captured(node)
             ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
-            costs.append(self._total(full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
-        return min(costs)
+            costs.append(self._each(full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
+        return min(costs, key=self.total)
 
-    def _cost_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> int:
+    def _costs_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> tuple[int, ...]:
         op = self.ops[spelling[0]]
         operands, attributes = op.parted(spelling[1:])
         attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
         ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
-        return self._total(op.name, [self._operand(v) for v in ins], outs, folded, attrs)
+        return self._each(op.name, [self._operand(v) for v in ins], outs, folded, attrs)
 
-    def _total(
+    def _each(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
-    ) -> int:  # fmt: skip
-        """The price over all points; `folded` says that the results are known at load. Layers ask the same again."""
+    ) -> tuple[int, ...]:  # fmt: skip
+        """The price at each workload; `folded` says that the results are known at load. Layers ask the same again."""
         key = name, (*ins,), (*outs,), folded, (*attrs.items(),)
         try:
             known = self._priced.get(key)
@@ -242,10 +230,10 @@ class Pricer:
 
     def _priced_anew(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
-    ) -> int:  # fmt: skip
+    ) -> tuple[int, ...]:  # fmt: skip
         outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
-        total = 0
-        for k in range(len(self.points)):
+        found: list[int] = []
+        for k in range(len(self.workloads)):
             priced = Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
             try:
                 cost = self.model.cost(priced)
@@ -258,8 +246,8 @@ class Pricer:
                     f"the cost model gives {priced.op} the cost {shorten(repr(cost), 80)}; picoseconds are an int"
                     f" from 0 to {_DEAREST:g}"
                 )
-            total += int(cost)
-        return total
+            found.append(int(cost))
+        return tuple(found)
 
     def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
         """What a cost model is told of a row: operator and attributes."""
@@ -325,7 +313,7 @@ class Pricer:
     def _seen(self, dtype: int, dims: Sequence[int | str | None] | None, const: bool) -> _Seen:
         shapes = (
             None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
-            for k in range(len(self.points))
+            for k in range(len(self.workloads))
         )  # fmt: skip
         return tuple(TensorType(NAMES.get(dtype, "float32"), shape, const) for shape in shapes)
 
@@ -333,14 +321,15 @@ class Pricer:
         if isinstance(dim, int):
             return max(dim, 0)
         if dim is None:
-            return 128 if k and axis else 1  # unknown: taken for a batch in front, for a length elsewhere
+            workload = self.workloads[k]  # unknown: taken for a batch in front, for a length elsewhere
+            return workload.new if axis else workload.batch
         known = self._sizes.get((dim, k))
         if known is None:
-            values = {s: self.points[k].get(s, 128 if k else 1) for s in self.shapes.symbols(dim)}
+            values = {s: self._points[k].get(s, self.workloads[k].new) for s in self.shapes.symbols(dim)}
             try:
                 known = max(self.shapes.evaluate(dim, values), 0)
             except ValueError:
-                known = 128 if k else 1
+                known = self.workloads[k].new
             self._sizes[dim, k] = known
         return known
 

@@ -1,12 +1,12 @@
 """One graph of a model as a saturated e-graph, and the cheapest graph in it.
 
-A `Space` is saturated once; what is chosen from it depends on a cost model and on reference sizes.
+A `GraphSpace` is saturated once; what is chosen from it depends on a cost model and on reference sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -19,15 +19,18 @@ from ..egraph.engine.saturate import Saturation
 from ..egraph.errors import Contradiction, ModelError
 from ..egraph.explanation.conflict import saturate
 from ..egraph.extraction.extract import Extraction, extract
+from ..egraph.extraction.problem import ENode
 from ..egraph.targets import CostModel, Target
-from ..egraph.terms import CLASSES, FLOAT, INTS, OPAQUE, SILENT, Op
+from ..egraph.terms import CLASSES, FLOAT, INTS, LEAVES, OPAQUE, SILENT, Op
 from ..egraph.terms.dtypes import INT64
 from .explain import Explainer
 from .model.domains import DEFAULT, as_read
 from .model.names import Names
-from .price import RAISE, Pricer, references
+from .price import RAISE, Pricer
 from .reader import Reading, read
 from .shapes.inference import Shapes
+from .twin import Twin
+from .workload import Workload
 from .writer import Writer
 
 #: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
@@ -59,25 +62,22 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
-    """A graph, its reading, and the e-graph that the rules made of it."""
+class GraphSpace:
+    """A graph, its reading, and the e-graph that the rules made of it. `rest` are the seconds that choosing takes."""
 
-    search: Search
     reading: Reading
     shapes: Shapes
     saturation: Saturation
     frozen: Frozen
     ops: Mapping[str, Op]  # terms that callers declare
+    rest: float
 
-    def choose(
-        self, cost: CostModel, dims: Mapping[str, Sequence[int]], may_use: MayUse,
-        names: Names, opset: int,
-    ) -> Choice:  # fmt: skip
-        """The cheapest graph of the space.
-
-        Raises LimitReached, CostError, and ModelError for a name in `dims` that no input has.
-        """
-        search, budget, watch = self.search, self.search.budget, self.search.watch
+    def priced(
+        self, search: Search, cost: CostModel, workloads: Sequence[Workload], may_use: MayUse
+    ) -> Priced:  # fmt: skip
+        """What each e-node costs. Raises LimitReached, CostError."""
+        payloads = replace(self.reading.payloads, values=[*self.reading.payloads.values])  # folding adds to them
+        reading = replace(self.reading, payloads=payloads)
         refused: set[int] = set()
 
         def fits(wanted: int) -> bool:
@@ -86,50 +86,114 @@ class Space:
             return possible
 
         search.tell("extracting")
-        with watch.timed("price"):
-            pricer = Pricer(
-                self.frozen, self.reading, self.shapes, cost, references(self.shapes, dims), self.ops, fits
-            )  # fmt: skip
-            nodes, rows = pricer.enodes(budget)
-        with watch.timed("extract"):
-            roots = list(dict.fromkeys(self.frozen.values[t] for t in self.reading.terms.roots))
-            found = extract(nodes, roots, time_limit=max(0.0, budget.left()) if budget.timed else None)
-        rows_of = {c: r for c, k in found.choice.items() if (r := rows[k]) is not None}
-        wanted = max((pricer.needs(r) for r in rows_of.values()), default=0)
-        writer = Writer(self.reading, self.frozen, rows_of, names, max(opset, wanted), self.ops)
-        copies = writer.copies()
-        with watch.timed("price"):
+        with search.watch.timed("price"):
+            pricer = Pricer(self.frozen, reading, self.shapes, cost, workloads, self.ops, fits)
+            nodes, rows = pricer.enodes(search.budget)
             stands = Bill(sum(map(pricer.cost_of_node, self.reading.graph)), self.reading.graph.num_nodes())
+        return Priced(self, pricer, nodes, rows, stands, refused, may_use)
+
+    def class_of(self, name: str) -> int | None:
+        """The e-class of a value of the graph, or of the first output of a node, by its name."""
+        for term, values in self.reading.origin.items():
+            for value in values:
+                node = value.producer()
+                if name in (value.name, node.name if node is not None and node.outputs[0] is value else None):
+                    return self.frozen.values[term]
+        return None
+
+    def name_of(self, cls: int) -> str:
+        """What the graph calls a value of a class, or nothing."""
+        return next(
+            (v.name for t, vs in self.reading.origin.items() if self.frozen.values[t] == cls for v in vs if v.name), ""
+        )
+
+    def title(self, row: Row) -> str:
+        """What a row that is printed as no node is: an input or a constant."""
+        return "a value of the model" if row.op in LEAVES else "a constant"
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A space and what its e-nodes cost: `rows` are what `nodes` print, None for the price of a newer operator set."""
+
+    space: GraphSpace
+    pricer: Pricer
+    nodes: Sequence[ENode]
+    rows: Sequence[Row | None]
+    stands: Bill
+    refused: Collection[int]  # operator sets that some nodes have no part in
+    may_use: MayUse
+
+    def members(self, cls: int) -> list[int]:
+        """The e-nodes of a class that may be printed, as places in `nodes`."""
+        return [k for k, r in enumerate(self.rows) if r is not None and r.cls == cls]
+
+    def kind(self, row: Row) -> str:
+        """What operator a row is printed as."""
+        return "" if row.op in SILENT else self.pricer.kind(row)[0]
+
+    def cheapest(self, budget: Budget, without: Collection[str] = (), member: int | None = None) -> Extraction:
+        """The cheapest graph without some kinds of operator, or of all that compute a `member` by that e-node.
+
+        Raises ExtractionError where there is none.
+        """
+        frozen, roots = self.space.frozen, self.space.reading.terms.roots
+        wanted = list(dict.fromkeys(frozen.values[t] for t in roots))
+        kept = [*range(len(self.nodes))]
+        if without or member is not None:
+            cls = None if member is None else self.nodes[member].cls
+            wanted = [*dict.fromkeys([*wanted, *([] if cls is None else [cls])])]
+            kept = [
+                k for k, (n, r) in enumerate(zip(self.nodes, self.rows, strict=True))
+                if (n.cls != cls or k == member) and (r is None or self.kind(r) not in without)
+            ]  # fmt: skip
+        limit = max(0.0, budget.left()) if budget.timed else None
+        found = extract([self.nodes[k] for k in kept], wanted, time_limit=limit)
+        return replace(found, choice={c: kept[k] for c, k in found.choice.items()})
+
+    def chosen(self, found: Extraction) -> dict[int, Row]:
+        """What is printed of each class."""
+        return {c: r for c, k in found.choice.items() if (r := self.rows[k]) is not None}
+
+    def choice(self, found: Extraction, search: Search, names: Names, opset: int, twin: Twin) -> Choice:
+        """The graph that was found, to be written into the twin of the one that was read."""
+        space, pricer, budget = self.space, self.pricer, search.budget
+        rows = self.chosen(found)
+        wanted = max((pricer.needs(r) for r in rows.values()), default=0)
+        reading = twin.reading(pricer.reading)
+        writer = Writer(reading, space.frozen, rows, names, max(opset, wanted), space.ops)
+        copies = writer.copies()
+        with search.watch.timed("price"):
             printed = Bill(
                 found.cost + sum(pricer.cost_of_copy(c) if r is None else pricer.cost(r) for c, r in copies),
-                sum(r.op not in SILENT for r in rows_of.values()) + len(copies),
+                sum(r.op not in SILENT for r in rows.values()) + len(copies),
             )  # fmt: skip
         late = bool(found.message) and budget.timed and budget.left() <= 0
         stop = budget.late("extracting") if late else None
-        old = set(_read_rows(self.frozen, self.reading))
+        old = set(_read_rows(space.frozen, space.reading))
         explainer = Explainer(
-            self.reading, self.shapes, self.frozen, pricer.proven(rows_of), search.rules, search.target,
-            budget.limits, old,
-        )  # fmt: skip
-        return Choice(rows_of, found, stands, printed, opset, wanted, refused, may_use, pricer, writer, explainer, stop)
+            reading, space.shapes, space.frozen, pricer.proven(rows), search.rules, search.target, budget.limits, old
+        )
+        return Choice(self, rows, found, printed, opset, wanted, writer, explainer, stop)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The cheapest graph of a space, beside the one that `stands` in the file. `stop` is the limit that was reached."""
+    """A graph of a space, beside the one that `stands` in the file. `stop` is the limit that was reached."""
 
+    priced: Priced
     rows: Mapping[int, Row]
     found: Extraction
-    stands: Bill
     printed: Bill
     opset: int
     wanted: int  # the operator set that it needs
-    refused: Collection[int]  # operator sets that some nodes have no part in
-    may_use: MayUse
-    pricer: Pricer
     writer: Writer
     explainer: Explainer
     stop: Stop | None
+
+    @property
+    def stands(self) -> Bill:
+        return self.priced.stands
 
     @property
     def better(self) -> bool:
@@ -143,23 +207,34 @@ class Choice:
 
     @property
     def cost(self) -> int:
-        """What the graph costs from now on."""
-        if not self.better:
-            return self.stands.cost
+        """What it costs once it is written."""
         return self.printed.cost - (RAISE if self.raised else 0)
 
     def beyond(self) -> bool:
         """Whether it holds terms that no rule has seen, integers computed at run time of which the file had no value,
         so that nothing is known of their elements, or may be of another operator set than was tried.
         """
-        reading, frozen = self.explainer.reading, self.pricer.frozen
+        reading, pricer, frozen = self.explainer.reading, self.priced.pricer, self.priced.space.frozen
         kept = [reading.payloads.nodes[r.attrs[0]] for r in self.rows.values() if r.op in OPAQUE]
-        known = {frozen.values[term] for term in reading.origin} | self.pricer.const
+        known = {frozen.values[term] for term in reading.origin} | pricer.const
         return (
-            self.pricer.beyond(self.rows)
+            pricer.beyond(self.rows)
             or any(frozen.dtype.get(c) == INT64 and c not in known for c in self.rows)
-            or any(self.may_use(reading, kept, opset) for opset in self.refused)
+            or any(self.priced.may_use(reading, kept, opset) for opset in self.priced.refused)
         )
+
+    def costs(self, written: Mapping[int, Sequence[ir.Node]] | None) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
+        """The nodes that were `written` for each class, or as they stand, and what each costs at each workload."""
+        pricer = self.priced.pricer
+        if written is None:
+            for node in self.priced.space.reading.graph:
+                yield node, pricer.costs_of_node(node)
+            return
+        nothing = pricer.nothing
+        for cls, nodes in written.items():  # a term is priced as the one node that it is printed as, the last
+            whole = pricer.costs(self.rows[cls]) if cls in self.rows else nothing
+            yield from ((node, nothing) for node in nodes[:-1])
+            yield nodes[-1], whole
 
     def write(self, model: ir.Model) -> Mapping[int, list[ir.Node]]:
         """Put it in the place of the graph; the nodes that each class became."""
@@ -173,7 +248,7 @@ class Choice:
         return written
 
 
-def explore(graph: ir.Graph, shapes: Shapes, opset: int, search: Search, spent: float) -> Space:
+def explore(graph: ir.Graph, shapes: Shapes, opset: int, search: Search, spent: float) -> GraphSpace:
     """The space of a graph.
 
     `spent` are the seconds that reading it and inferring its shapes took: what follows takes in proportion. Raises
@@ -203,7 +278,7 @@ def explore(graph: ir.Graph, shapes: Shapes, opset: int, search: Search, spent: 
         frozen = engine.freeze()
         if saturation.complete:
             ENGINES.keep(engine)
-    return Space(search, reading, shapes, saturation, frozen, engine.extra_ops)
+    return GraphSpace(reading, shapes, saturation, frozen, engine.extra_ops, rest)
 
 
 def _read_rows(frozen: Frozen, reading: Reading) -> Iterator[Row]:

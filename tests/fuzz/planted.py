@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from onnx_egraph import optimize
+from onnx_egraph import run, settings
 from onnx_egraph.egraph.engine.lang import (
     Guard,
     Int,
@@ -67,11 +67,11 @@ def without_guard(patch: Patch, name: str, drops: Callable[[Guard], bool]) -> No
     found = [r for r in ALL if r.name == name]
     assert found
     assert any(drops(g) for r in found for s in r.sides for g in s.when)
-    patch.setattr(optimize, "ALL", tuple(changed(r) if r.name == name else r for r in ALL))
+    patch.setattr(settings, "ALL", tuple(changed(r) if r.name == name else r for r in ALL))
 
 
 def with_rule(patch: Patch, bad: Rule, *, instead: str = "") -> None:
-    patch.setattr(optimize, "ALL", (*(r for r in ALL if r.name != instead), bad))
+    patch.setattr(settings, "ALL", (*(r for r in ALL if r.name != instead), bad))
 
 
 def dropped_value_guard(patch: Patch) -> None:
@@ -181,14 +181,14 @@ def unchecked(patch: Patch) -> None:
 
 def changed_file(patch: Patch) -> None:
     """The caller's model is signed."""
-    whole = optimize._Run.optimize
+    whole = run.Run.saturate
 
     def changing(self: Any, source: Any) -> Any:
         if isinstance(source, onnx.ModelProto):
             source.producer_name = "onnx-egraph"
         return whole(self, source)
 
-    patch.setattr(optimize._Run, "optimize", changing)
+    patch.setattr(run.Run, "saturate", changing)
 
 
 PLANTED: tuple[Planted, ...] = (
