@@ -19,9 +19,10 @@ from .optimize import saturate, saturate_and_extract
 from .report import Report
 from .result import Result
 from .space import Space
+from .tuning import Tuned, tune
 
 __all__ = [
     "CostModel", "EGraphError", "Limit", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "Sides",
-    "Space", "Target", "Tensor", "Work", "Workload", "apply", "call", "check", "from_kernels", "lang", "load_egglog",
-    "operator", "rule", "rules", "saturate", "saturate_and_extract", "target",
+    "Space", "Target", "Tensor", "Tuned", "Work", "Workload", "apply", "call", "check", "from_kernels", "lang",
+    "load_egglog", "operator", "rule", "rules", "saturate", "saturate_and_extract", "target", "tune",
 ]  # fmt: skip

@@ -139,6 +139,14 @@ def optimize(
         list[Path] | None,
         typer.Option(metavar="LIBRARY", help="A library of operators for onnxruntime to verify with. Repeatable."),
     ] = None,
+    tune: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.1,
+            help="Run the best graphs and MODEL in turn, for so long at most, and write the fastest.",
+        ),
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Also write the report, as JSON.")] = None,
     iterations: IterationsOption = None,
     max_tuples: TuplesOption = None,
@@ -147,7 +155,9 @@ def optimize(
 ) -> None:
     """Optimize MODEL, compare the numbers of both models, write OUT, and say what was fused."""
     from . import saturate_and_extract
+    from . import tune as run_in_turn
 
+    timings = ""
     with known_errors(), progress_on_stderr(quiet) as progress:
         settings = _settings(disable, target, dim, iterations, max_tuples, time_limit, strict)
         # better said before the work than after it
@@ -155,14 +165,18 @@ def optimize(
             if path is not None:
                 destination(path)
                 refuse_overwrite(option, path, *others)
-        libraries = tuple(custom_ops or ())
-        result = saturate_and_extract(model, **settings, verify=verify, custom_ops=libraries, progress=progress)
+        settings |= {"verify": verify, "custom_ops": tuple(custom_ops or ()), "progress": progress}
+        if tune is None:
+            result = saturate_and_extract(model, **settings)
+        else:
+            tuned = run_in_turn(model, seconds=tune, **settings)
+            result, timings = tuned.result, tuned.text()
         progress(f"writing {output}")
         result.save(output, report=report)
     if result.report.verified is False:
         typer.echo(one_line(f"warning: {result.report.verification}"), err=True)
     if not quiet:
-        typer.echo(result.report.text())
+        typer.echo("\n".join(filter(None, [timings, result.report.text()])))
         typer.echo("what was not fused, and why: onnx-egraph explain")
         typer.echo(one_line(f"wrote {output}"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,9 +11,9 @@ from .egraph.budget import Budget
 from .egraph.errors import EGraphError
 from .egraph.targets import CostModel
 from .lowering.files.load import Source
-from .lowering.workload import Sizes, workloads
+from .lowering.workload import Sizes, Workload, workloads
 from .report import Report
-from .result import Result
+from .result import Result, as_given
 from .run import Run, Saturated
 from .settings import Settings, uncollected
 from .verification import verified
@@ -50,8 +50,14 @@ class Space:
         with uncollected():
             result = run.extract(self._saturated, model, wanted)
         if verify:
-            verified(settings, run, self._source, result, model, wanted)
+            self.verify(run, result, cost, wanted)
         return result
+
+    def unchanged(self, why: str) -> Result[Any]:
+        """The model as it was given, and in its report why."""
+        report = self.report
+        report.unchanged, report.nodes_after = why, report.nodes_before
+        return as_given(report, self._saturated.loaded)
 
     def _run(self, without: Collection[str] = ()) -> Run:
         return self._settings.run(Budget(self._settings.limits), self.report, without)
@@ -76,10 +82,20 @@ class Space:
         Each is the cheapest of all graphs that do without some kinds of operator which a cheaper one of the list holds.
         The first is that of `extract`. Raises CostError, ModelError.
         """
+        return [result for _, result in self.runs(k, cost, workloads(dims))]
+
+    def runs(self, k: int, cost: CostModel | None, wanted: Sequence[Workload]) -> list[tuple[Run, Result[Any]]]:
+        """The same, each with the call that made it."""
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise EGraphError(f"best({k!r}): how many graphs are wanted, from 1 up")
-        run, wanted = self._run(), workloads(dims)
-        model = self._settings.priced(cost, run.report)
+        first = self._run()
+        model = self._settings.priced(cost, first.report)
         with uncollected():
-            found = run.cheapest(self._saturated, k, model, wanted)
-            return [self._run(without).extract(self._saturated, model, wanted) for without in found]
+            calls = [self._run(without) for without in first.cheapest(self._saturated, k, model, wanted)]
+            for run in calls:
+                run.report.predicts = first.report.predicts
+            return [(run, run.extract(self._saturated, model, wanted)) for run in calls]
+
+    def verify(self, run: Run, result: Result[Any], cost: CostModel | None, wanted: Sequence[Workload]) -> None:
+        """Compare the numbers of a result with those of the model. Raises VerificationError."""
+        verified(self._settings, run, self._source, result, self._settings.priced(cost, Report()), wanted)

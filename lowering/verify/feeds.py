@@ -364,6 +364,10 @@ class Feeder:
         for turn, plan in enumerate(_PLANS if throughout else ()):
             yield from self._offer(inputs, plan, turn, strict=True, large=True)
 
+    def sized(self, batch: int, seq: int, past: int) -> Iterator[Feed | str]:
+        """One for a batch of so many rows, with so many new positions after so many others, none of them padding."""
+        yield from self._offer(self._inputs, _FeedPlan(batch, seq, past), 0, large=True)
+
     def spare(self) -> Iterator[Feed | str]:
         """For when the model ran on nothing else."""
         for turn, plan in enumerate(_SPARE):

@@ -13,6 +13,7 @@ import math
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,16 +60,19 @@ def quiet_options(libraries: Sequence[str]) -> ort.SessionOptions:
 
 class Session:
     """A loaded model. `weights` replace initializers of the same name; `libraries` hold further operators; `patience`
-    says how many seconds a run that begins now may take.
+    says how many seconds a run that begins now may take; `threads` are those of one node, 0 for onnxruntime's choice.
     """
 
     def __init__(
         self, source: Source, optimize: bool, weights: Mapping[str, Array] | None = None, libraries: Sequence[str] = (),
-        patience: Callable[[], float] = lambda: math.inf,
+        patience: Callable[[], float] = lambda: math.inf, threads: int = 0, entries: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._patience = patience
         level, options = ort.GraphOptimizationLevel, quiet_options(libraries)
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+        options.intra_op_num_threads = threads
+        for key, value in (entries or {}).items():
+            options.add_session_config_entry(key, value)
         weights = dict(weights or {})
         outside = {n: weights.pop(n, None) for n in source.tensors}
         files = SideFiles()
@@ -101,6 +105,17 @@ class Session:
         for name, result in zip(self._outputs, results, strict=True):
             found |= _flat(name, result)
         return found
+
+    def seconds(self, feed: Mapping[str, Given], count: int) -> float:
+        """CPU seconds of `count` runs, nothing of which is looked at."""
+        given = {n: a for n, a in feed.items() if n in self._inputs}
+        values = {n: to_value(a) if isinstance(a, np.ndarray) else a for n, a in given.items()}
+        whole = all(isinstance(a, np.ndarray) for a in given.values())
+        run, arguments = (self._session.run_with_ort_values, values) if whole else (self._session.run, given)
+        begin = time.process_time()
+        for _ in range(count):
+            run(self._outputs, arguments)
+        return time.process_time() - begin
 
     def _apart(self, run: Callable[[ort.RunOptions], Iterable[Any]]) -> Iterable[Any]:
         """What a run gives, in a thread of its own: signals reach this one meanwhile, and either can end the run, which

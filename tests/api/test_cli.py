@@ -141,6 +141,25 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
     assert json.loads(file.read_text(encoding="utf-8")) == {"fused": ["né"]}
 
 
+def test_tuned_is_what_is_written(
+    library: Library, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tuned:
+        result = FakeResult()
+
+        def text(self) -> str:
+            return "graph 2 is the fastest"
+
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(onnx_egraph, "tune", lambda model, **given: asked.update(given) or Tuned())
+    done = run("optimize", model, "-o", tmp_path / "out.onnx", "--tune", "2.5", "--no-verify", "--dim", "seq=7")
+    assert done.exit_code == 0, done.output
+    assert library.calls == []
+    assert (asked["seconds"], asked["verify"], asked["dims"]) == (2.5, False, {"seq": 7})
+    assert done.stdout.startswith("graph 2 is the fastest\nfused")
+    assert (tmp_path / "out.onnx").read_bytes() == b"optimized"
+
+
 def test_one_limit_leaves_the_other_defaults() -> None:
     assert cli.limits(3, None, None) == Limits(iterations=3)
     assert cli.limits(None, 5, None) == Limits(tuples=5)
