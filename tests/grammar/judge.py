@@ -134,9 +134,9 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
 
 
 def _unsteady(spelling: Spelling) -> bool:
-    """Whether what is computed changes as much as a fault would where nothing but rounding does: under onnxruntime's own
-    optimizations, which drop the rounding to float16 between two nodes (a score beside -1e4 is a multiple of 8 there, or
-    one of -1e4 and 65504 nothing), or when every float input is moved to the next number.
+    """Whether what is computed changes as much as a fault would where nothing but rounding does: under onnxruntime's
+    own optimizations, which drop the rounding to float16 between two nodes (a score beside -1e4 is a multiple of 8
+    there, or one of -1e4 and 65504 nothing), or when half of all float inputs are moved to the next number.
     """
     model = model_of([spelling])
     plain, others = _session(model), list[ort.InferenceSession]()
