@@ -78,8 +78,5 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        if enabled and not gc.get_freeze_count():  # what was made is old by now, and no reason for a walk at once
-            gc.freeze()
-            gc.unfreeze()
         if enabled:
             gc.enable()

@@ -94,10 +94,10 @@ def feeds_at(model: Model, workloads: Iterable[Workload]) -> list[Feed]:
 
 def race(
     entries: Mapping[str, Callable[[], Timed]], feeds: Sequence[Feed], weights: Sequence[float], budget: Budget,
-    tell: Callable[[str], None], margin: float,
+    tell: Callable[[str], None], margin: float, *, drop: bool = True,
 ) -> list[Standing]:  # fmt: skip
     """Run models in turn until the interval of each is known to within a `margin`, or shows that it is slower than
-    another, or no time is left. The first is what the others are compared with, and always runs.
+    another (with `drop` it runs no more), or no time is left. The first is what the others are compared with.
     """
     standings = {name: Standing(name) for name in entries}
     first = next(iter(entries))
@@ -121,7 +121,7 @@ def race(
                     standings[name].rounds.append((seconds[name], seconds[first]))
                 speeds = {name: standings[name].speed(weights) for name in made}
                 best = max(speed.low for speed in speeds.values())
-                running = [n for n in entries if n in speeds and (n == first or speeds[n].high >= best)]
+                running = [n for n in entries if n in speeds and (n == first or not drop or speeds[n].high >= best)]
                 if turn + 1 >= _FEWEST and all(speeds[n].high - speeds[n].low <= margin for n in running):
                     break
         del sessions
