@@ -191,7 +191,7 @@ class Engine:
         matches: dict[str, int] = {}
         budget = limits if isinstance(limits, Budget) else Budget(limits)
         pace = Pace(budget, self.tuples(), rest)
-        early, late = ([stage for stage in half if len(self._rulesets[stage]) > 1] for half in (STAGES[:2], STAGES[2:]))
+        early, late = STAGES[:2], STAGES[2:]
         self._derive(matches, pace)
         pace.size, waited = self.tuples(), 0
         if pace.stop:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from onnx_egraph.egraph.engine.lang import Sides, Tensor, call, dim, eq, num, rule, transpose
-from onnx_egraph.egraph.engine.rule import Rule, load_egglog
+from onnx_egraph.egraph.engine.rule import STAGES, Rule, load_egglog
 from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.errors import RuleError, UnsoundMerge
@@ -236,6 +236,20 @@ def test_text_rules_say_where_they_matched() -> None:
     assert {frozen.values[x], frozen.values[minus]} <= set(frozen.why)
     assert frozen.values[y] not in frozen.why
     assert mine.takes_and_makes == [(frozenset({"Neg", "Sub"}), frozenset({"Add"}))]
+
+
+@pytest.mark.parametrize("named", STAGES)
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_form_that_names_a_ruleset_runs_where_no_other_rule_does(stage: str, named: str) -> None:
+    text = f"; name: twice-negated\n; law: -(-x) = x\n(rewrite (Neg (Neg x)) x :ruleset {named})"
+    g = Small()
+    x = g.input(2, 3)
+    g.roots = [g.add("Neg", g.add("Neg", x))]
+    engine = Engine([load_egglog(text, stage=stage)], CPU)
+    engine.load(g)
+    assert saturate(engine, Limits()).complete
+    frozen = engine.freeze()
+    assert frozen.values[g.roots[0]] == frozen.values[x]
 
 
 @pytest.mark.parametrize(
