@@ -16,7 +16,7 @@ from ..terms.expression import Expr, variable
 from .assumption import FINITE, Assumption
 from .guard import Guard, together
 from .pattern import Pattern, flatten
-from .sexpr import compile_text, heads, placed, strings, title
+from .sexpr import compile_text, heads, placed, stages, strings, title
 
 CONTRACTS = ("exact", "reassociated", "finite")
 STAGES = ("normal", "marker", "fuse", "target")
@@ -94,6 +94,11 @@ class Rule:
     source: str = ""
     egglog: str = ""  # plain-text rules carry their program here and have no sides
     declares: tuple[Op, ...] = ()  # terms of the caller that the text uses
+
+    @property
+    def named(self) -> list[str]:
+        """The stages that forms of its text name, each of which takes a ruleset of its own."""
+        return stages(self.egglog)
 
     @property
     def loose(self) -> bool:
@@ -258,7 +263,7 @@ def load_egglog(text: str, *, stage: str = "fuse", terms: Iterable[Op] = ()) -> 
     if stage not in STAGES:
         raise RuleError(f"stage is one of {STAGES}; got {stage!r}")
     name, law = title(text)
-    program = compile_text(text, name)
+    program = compile_text(text, name, STAGES)
     return Rule(name, law, (), "reassociated", stage, (), (), egglog=program, source="egglog", declares=tuple(terms))
 
 

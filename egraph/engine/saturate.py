@@ -76,16 +76,17 @@ class Engine:
         legal = target.runs(extra) if target else frozenset()
         # terms that the target has for some type; None if any may be written
         self.runs = {name for name, _ in legal} if target else None
-        for stage in STAGES:  # a rule in egglog's text may name one
-            self.run(f"(ruleset {stage})")
-        self._rulesets = {stage: [f"(run {stage})"] for stage in STAGES}
+        self._rulesets: dict[str, list[str]] = {stage: [] for stage in STAGES}
+        self._steps = list[str]()
         for number, r in enumerate(self.rules):
             budget.check("building the e-graph")
             text = r.text(f"only-{number}", mark=f"(why $root {number})", readings=r.within(self.reached, self.runs))
-            if text:
-                self._rulesets[r.stage].append(f"(run only-{number})")
+            sets = {f"only-{number}": r.stage, **{f"only-{number}-{stage}": stage for stage in r.named}}
+            for name, stage in sets.items() if text else ():
+                self._rulesets[stage].append(f"(run {name})")
+            self._steps.append(" ".join(f"(run {name})" for name in sets))
             try:
-                self.run(f"(ruleset only-{number})\n{text}")
+                self.run("\n".join([*(f"(ruleset {name})" for name in sets), text]))
             except bindings.EggSmolError as error:
                 raise RuleError(f"rule {r.name}: {' '.join(str(error).split())}") from error
         self.run("\n".join(f'(supported "{name}" {code})' for name, code in sorted(legal)))
@@ -191,7 +192,7 @@ class Engine:
         matches: dict[str, int] = {}
         budget = limits if isinstance(limits, Budget) else Budget(limits)
         pace = Pace(budget, self.tuples(), rest)
-        early, late = ([stage for stage in half if len(self._rulesets[stage]) > 1] for half in (STAGES[:2], STAGES[2:]))
+        early, late = ([stage for stage in half if self._rulesets[stage]] for half in (STAGES[:2], STAGES[2:]))
         self._derive(matches, pace)
         pace.size, waited = self.tuples(), 0
         if pace.stop:
@@ -218,7 +219,7 @@ class Engine:
 
     def step(self, number: int) -> bool:
         """Run one rule, wherever it matches, then the facts; False if nothing is new."""
-        return self._schedule(f"(seq (run only-{number}) (saturate (run facts)))", {})
+        return self._schedule(f"(seq {self._steps[number]} (saturate (run facts)))", {})
 
     def holds(self, facts: str) -> bool:
         """Whether a conjunction of egglog facts has a match."""

@@ -37,16 +37,20 @@ def show(form: Form) -> str:
     return form if isinstance(form, str) else f"({' '.join(map(show, form))})"
 
 
-def compile_text(text: str, name: str) -> str:
-    """One line per form. `rewrite`s become rules that also say where they matched; see `placed`."""
+def compile_text(text: str, name: str, stages: Collection[str]) -> str:
+    """One line per form. `rewrite`s become rules that also say where they matched, and a stage that a form names is
+    made a part of the name of its ruleset; see `placed`.
+    """
     forms = [rule for form in parse(text) for rule in _rules(form)]
-    several = sum(isinstance(f, list) and _open(f) for f in forms) > 1
+    several = sum(isinstance(f, list) and f[:1] == ["rule"] for f in forms) > 1
     lines, number = [], 0
     for form in forms:
-        if isinstance(form, list) and _open(form):
+        if isinstance(form, list) and form[:1] == ["rule"]:
             title = f"{name}#{number}" if several else name
             named = [] if ":name" in form else [":name", f'"{title}"']
-            lines.append(show([*form, *named, ":ruleset", _RULESET]))
+            own = [f"{_RULESET}-{part}" if part in stages else part for part in form[3:]]
+            where = [] if ":ruleset" in form else [":ruleset", _RULESET]
+            lines.append(show([*form[:3], *own, *named, *where]))
             number += 1
         else:
             lines.append(show(form))
@@ -62,10 +66,18 @@ def title(text: str) -> tuple[str, str]:
 
 
 def placed(program: str, ruleset: str, mark: str, relation: str = "union") -> str:
-    """The program for a ruleset. `mark` is an action for each match, on `$root`.
+    """The program for a ruleset. `mark` is an action for each match, on `$root`. A form that names a stage is placed in
+    a ruleset of both names, as in `ruleset-marker`.
 
-    With a `relation`, what a rule joins first is entered into that instead, and nothing is subsumed.
+    With a `relation`, what a rule joins first is entered into that instead, nothing is subsumed, and no stage is told
+    apart.
     """
+
+    def place(part: Form) -> Form:
+        if not isinstance(part, str) or not part.startswith(_RULESET):
+            return part
+        return part.replace(_RULESET, ruleset) if relation == "union" else ruleset
+
     lines = []
     for form in parse(program):
         if isinstance(form, list) and form[:1] == ["rule"] and isinstance(form[2], list):
@@ -77,9 +89,15 @@ def placed(program: str, ruleset: str, mark: str, relation: str = "union") -> st
                     actions.append([relation, *union[1:]])
                 elif relation == "union" or not isinstance(a, list) or a[:1] != ["subsume"]:
                     actions.append(a)
-            form = [form[0], form[1], actions, *(ruleset if part == _RULESET else part for part in form[3:])]
+            form = [form[0], form[1], actions, *map(place, form[3:])]
         lines.append(show(form))
     return "\n".join(lines)
+
+
+def stages(program: str) -> list[str]:
+    """The stages that forms name."""
+    found = (part for form in parse(program) for part in form if isinstance(part, str))
+    return sorted({part.removeprefix(f"{_RULESET}-") for part in found if part.startswith(f"{_RULESET}-")})
 
 
 def strings(program: str, head: str) -> set[str]:
@@ -99,11 +117,6 @@ def heads(program: str, known: Collection[str]) -> tuple[frozenset[str], frozens
     return frozenset(facts), frozenset(actions)
 
 
-def _open(form: list[Form]) -> bool:
-    """The form is a rule that names no ruleset."""
-    return form[:1] == ["rule"] and ":ruleset" not in form
-
-
 def _rules(form: Form) -> Iterator[Form]:
     """A form with its rewrites as rules."""
     if not isinstance(form, list) or not form or form[0] not in ("rule", "rewrite", "birewrite"):
@@ -111,9 +124,6 @@ def _rules(form: Form) -> Iterator[Form]:
         return
     if len(form) < 3:
         raise RuleError(f"egglog form {show(form)} has too few parts")
-    if ":ruleset" in form:
-        yield form
-        return
     if form[0] == "rule":
         facts, actions, *options = form[1:]
         if not isinstance(actions, list):
@@ -122,14 +132,20 @@ def _rules(form: Form) -> Iterator[Form]:
         return
     left, right, *options = form[1:]
     when: Form = []
+    ruleset: list[Form] = []
+    if ":ruleset" in options:
+        at = options.index(":ruleset")
+        ruleset, options = options[at : at + 2], options[:at] + options[at + 2 :]
     if ":when" in options:
         at = options.index(":when")
         when = options[at + 1] if at + 1 < len(options) else "missing"
         options = options[:at] + options[at + 2 :]
     if options or not isinstance(when, list):
-        raise RuleError(f"egglog form {show(form)}: of the options of a rewrite, only :when (facts) is understood here")
+        raise RuleError(
+            f"egglog form {show(form)}: of the options of a rewrite, only :when (facts) and :ruleset are read here"
+        )
     for a, b in ((left, right), (right, left)) if form[0] == "birewrite" else ((left, right),):
-        yield ["rule", [["=", "_root", a], *when], [["union", "_root", b], _MARK]]
+        yield ["rule", [["=", "_root", a], *when], [["union", "_root", b], _MARK], *ruleset]
 
 
 def _union(actions: list[Form]) -> list[Form]:

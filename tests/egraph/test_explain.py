@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from onnx_egraph.egraph.engine.lang import Sides, Tensor, call, dim, eq, num, rule, transpose
-from onnx_egraph.egraph.engine.rule import Rule, load_egglog
+from onnx_egraph.egraph.engine.rule import STAGES, Rule, load_egglog
 from onnx_egraph.egraph.engine.saturate import Engine, Limits
 from onnx_egraph.egraph.engine.term_graph import TermGraph
 from onnx_egraph.egraph.errors import RuleError, UnsoundMerge
@@ -196,8 +196,9 @@ def test_a_contradiction_names_the_rule_and_both_terms(false: Rule, graph: Small
     assert message == f"rule {false.name} is false ({false.law}): it equates {terms} ({fact})"
 
 
-def test_a_false_rule_in_text_is_named_as_well() -> None:
-    text = "; name: exp-is-half\n; law: exp(x) = cast(exp(x), f16)\n(rewrite (Exp x) (Cast (Exp x) 10))"
+@pytest.mark.parametrize("place", ["", *(f" :ruleset {stage}" for stage in STAGES)])
+def test_a_false_rule_in_text_is_named_as_well(place: str) -> None:
+    text = f"; name: exp-is-half\n; law: exp(x) = cast(exp(x), f16)\n(rewrite (Exp x) (Cast (Exp x) 10){place})"
     engine = Engine([*ALL, load_egglog(text, stage="normal")], CPU)
     engine.load(_graph("Neg"))
     with pytest.raises(UnsoundMerge, match=r"rule exp-is-half is false .*equates exp\(x0\) and cast\(exp\(x0\), 10\)"):
@@ -236,6 +237,23 @@ def test_text_rules_say_where_they_matched() -> None:
     assert {frozen.values[x], frozen.values[minus]} <= set(frozen.why)
     assert frozen.values[y] not in frozen.why
     assert mine.takes_and_makes == [(frozenset({"Neg", "Sub"}), frozenset({"Add"}))]
+
+
+@pytest.mark.parametrize("named", STAGES)
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_form_that_names_a_ruleset_runs_where_no_other_rule_does(stage: str, named: str) -> None:
+    text = f"; name: twice-negated\n; law: -(-x) = x\n(rewrite (Neg (Neg x)) x :ruleset {named})"
+    g = Small()
+    x = g.input(2, 3)
+    g.roots = [g.add("Neg", g.add("Neg", x))]
+    mine = load_egglog(text, stage=stage)
+    engine = Engine([mine], CPU)
+    engine.load(g)
+    assert saturate(engine, Limits()).complete
+    frozen = engine.freeze()
+    assert frozen.values[g.roots[0]] == frozen.values[x]
+    assert mine.takes_and_makes == [(frozenset({"Neg"}), frozenset())]
+    assert frozen.why[frozen.values[x]] == {0}
 
 
 @pytest.mark.parametrize(
