@@ -114,7 +114,7 @@ class Engine:
     def end(self) -> None:
         """Forget all since `begin`; the rules stay."""
         self.run("(pop)")
-        self._graph = None
+        self.graph = None
 
     def run(self, text: str) -> list[Any]:
         """Run egglog commands, line by line: spans of a whole program cost quadratic time in egglog 13."""
