@@ -201,7 +201,7 @@ class Run:
             check_sizes(shapes, workloads)
             report.workloads = [workload.name for workload in workloads]
             with self.watch.timed("write"):
-                twin = twin if once else copied(loaded.model)
+                twin = twin if once else copied(loaded.model, whole=len(saturated.spaces) > 1)
                 inputs = [twin.value(v) for v in inputs]
         model = twin.model
         choosing = partial(self._chosen, cost=cost, workloads=workloads, inputs=inputs)

@@ -160,8 +160,7 @@ class Priced:
         space, pricer, budget = self.space, self.pricer, search.budget
         rows = self.chosen(found)
         wanted = max((pricer.needs(r) for r in rows.values()), default=0)
-        reading = twin.reading(pricer.reading)
-        writer = Writer(reading, space.frozen, rows, names, max(opset, wanted), space.ops)
+        writer = Writer(pricer.reading, space.frozen, rows, names, max(opset, wanted), space.ops, twin)
         copies = writer.copies()
         with search.watch.timed("price"):
             printed = Bill(
@@ -172,8 +171,9 @@ class Priced:
         stop = budget.late("extracting") if late else None
         old = set(_read_rows(space.frozen, space.reading))
         explainer = Explainer(
-            reading, space.shapes, space.frozen, pricer.proven(rows), search.rules, search.target, budget.limits, old
-        )
+            writer.reading, space.shapes, space.frozen, pricer.proven(rows), search.rules, search.target,
+            budget.limits, old,
+        )  # fmt: skip
         return Choice(self, rows, found, printed, opset, wanted, writer, explainer, stop)
 
 

@@ -1,4 +1,4 @@
-"""Write a chosen set of terms back into its graph, each class once, in place.
+"""Write a chosen set of terms back into its graph, or its twin, each class once.
 
 Inputs, outputs, their order, names, types and dims stay; values that survive keep their names, nodes that survive keep
 their names and metadata; new names never collide with any name of the model. Weights stay where they are.
@@ -19,6 +19,7 @@ from .model.names import Names
 from .model.tensors import content, initializer, is_small, like
 from .reader import Reading
 from .shapes.inference import graphs_of
+from .twin import Twin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,11 +41,11 @@ class Writer:
 
     def __init__(
         self, reading: Reading, frozen: Frozen, choice: Mapping[int, Row], names: Names, opset: int,
-        extra: Mapping[str, Op],
+        extra: Mapping[str, Op], twin: Twin,
     ) -> None:  # fmt: skip
-        self.reading, self.frozen, self.choice = reading, frozen, choice
-        self.names, self.opset, self.extra = names, opset, extra
-        self.graph = reading.graph
+        self.frozen, self.choice, self.names, self.opset, self.extra = frozen, choice, names, opset, extra
+        self.twin, self.reading, self._read = twin, twin.reading(reading), [*reading.graph.outputs]
+        self.graph = self.reading.graph
         self.nodes: list[ir.Node] = []
         self.made: dict[int, list[ir.Node]] = {}
         self._current = -1
@@ -56,17 +57,17 @@ class Writer:
         # the output a value is computed a second time for, as it was and as it will be
         self._again: tuple[ir.Value, ir.Value] | None = None
         self._taken: set[int | None] = set()  # classes whose graph output has its node
-        self._used = {o.name for o in self.graph.outputs}  # names of values that are not to be used again
+        self._used = {o.name for o in self._read}  # names of values that are not to be used again
         self._out_rows = {(r.children[0], r.attrs[0]): r.cls for r in frozen.rows if r.op == "Out"}
         self._originals: dict[int, list[ir.Value]] = {}
-        for term, values in reading.origin.items():
+        for term, values in self.reading.origin.items():
             self._originals.setdefault(frozen.values[term], []).extend(values)
         self._outputs: dict[int, ir.Value] = {}
-        for term, out in zip(reading.terms.roots, self.graph.outputs, strict=True):
+        for term, out in zip(reading.terms.roots, self._read, strict=True):
             self._outputs.setdefault(frozen.values[term], out)
 
     def write(self, body: bool = False) -> Mapping[int, list[ir.Node]]:
-        """Replace the graph's nodes and initializers; it may be a node's `body`. The nodes that each class became.
+        """Replace the nodes and initializers of the twin's graph, which may be a node's `body`; what each class became.
 
         `choice` is complete and acyclic: the caller checks.
         """
@@ -74,10 +75,10 @@ class Writer:
         roots = [self.frozen.values[t] for t in self.reading.terms.roots]
         for root in roots:
             self._emit_from(root)
-        named = dict(zip(list(self.graph.outputs), roots, strict=True))  # one may be listed twice
+        named = dict(zip(self._read, roots, strict=True))  # one may be listed twice
         made = {old: self._output(root, old) for old, root in named.items()}
         graph = self.graph
-        outputs = [made[old] for old in graph.outputs]
+        outputs = [made[old] for old in self._read]
         inputs = set(graph.inputs)
         kept = {n: v for n, v in graph.initializers.items() if v in inputs}
         graph.outputs.clear()
@@ -286,12 +287,12 @@ class Writer:
         """Classes printed once more for an output of its own name: by their row, or as an Identity (None)."""
         seen: dict[int, ir.Value] = {}
         found: list[tuple[int, Row | None]] = []
-        for old, term in dict(zip(self.graph.outputs, self.reading.terms.roots, strict=True)).items():
+        for old, term in dict(zip(self._read, self.reading.terms.roots, strict=True)).items():
             cls = self.frozen.values[term]
             row = self.choice[cls]
             if row.op in LEAVES | CONSTANTS:
                 value = self.reading.payloads.values[row.attrs[0]] if row.op in LEAVES else None
-                if value is old or _is_constant(old):
+                if value is self.twin.value(old) or _is_constant(old):
                     continue
             elif seen.setdefault(cls, old) is old:
                 continue
@@ -309,12 +310,13 @@ class Writer:
         made: ir.Value = self._results[cls]
         if self._outputs[cls] is old and made.name == old.name and made.producer() is not None:
             return made
-        if made is old:
-            return old
+        kept = self.twin.value(old)
+        if made is kept:
+            return kept
         if _is_constant(old):
-            assert old.name is not None
-            self._initializers[old.name] = old
-            return old
+            assert kept.name is not None
+            self._initializers[kept.name] = kept
+            return kept
         copy, producer, row = self._ranked(like(old, old.name), cls), old.producer(), self.choice[cls]
         if self._twice(row, old):
             self._current, self._again = cls, (old, copy)

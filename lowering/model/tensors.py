@@ -57,7 +57,8 @@ def initializer(tensor: ir.TensorProtocol, name: str) -> ir.Value:
 
 def like(value: ir.Value, name: str | None) -> ir.Value:
     """A value that says the same about itself, of another name."""
-    made = ir.Value(name=name, type=value.type, shape=value.shape, doc_string=value.doc_string,
+    shape = None if value.shape is None else value.shape.copy()
+    made = ir.Value(name=name, type=value.type, shape=shape, doc_string=value.doc_string,
                     metadata_props=dict(value.metadata_props))  # fmt: skip
     made.meta.update(value.meta)  # onnx-ir keeps quantization annotations there
     return made
