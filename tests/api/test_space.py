@@ -55,6 +55,20 @@ g (float[b, 4] x, bool c) => (float[b, 4] y, float[b, 4] twice) {
 """
 
 
+ODD = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[b, 4] x, float[4] given = {1, 2, 3, 4})
+  => (float[b, 4] x, float[4] kept, float[b, 4] y, float[b, 4] again, float[4] given)
+  <float[4] kept = {1, 2, 3, 4}> {
+    z = Mul (x, kept)
+    copy = Identity (z)
+    y = Neg (copy)
+    turned = Neg (z)
+    again = Identity (turned)
+}
+"""
+
+
 def saved(result: Result[Any], path: Path) -> bytes:
     result.save(path)
     return path.read_bytes()
@@ -72,7 +86,7 @@ class DearTables(Roofline):
         return super().cost(work) + (10**12 if work.op in ("MsRope", "MsRope3", "OnnxRope", "OnnxRope3") else 0)
 
 
-@pytest.mark.parametrize("source", [MODEL, parser.parse_model(BODIES)], ids=["one graph", "bodies"])
+@pytest.mark.parametrize("source", [MODEL, *map(parser.parse_model, (BODIES, ODD))], ids=["one graph", "bodies", "odd"])
 def test_what_is_taken_out_is_what_one_call_gives(source: Any, tmp_path: Path) -> None:
     want = saved(saturate_and_extract(source), tmp_path / "want.onnx")
     space = saturate(source)
