@@ -23,6 +23,7 @@ from .egraph.budget import Limits
 from .egraph.errors import EGraphError, ModelError, one_line
 from .egraph.explanation.explain import Derivation
 from .lowering.files.save import destination, identity
+from .lowering.workload import from_file
 from .report import Report
 
 # Plain help and plain tracebacks: the same text on a terminal, in a log and in the README.
@@ -51,6 +52,10 @@ DimOption = Annotated[
         metavar="NAME=VALUES",
         help="Sizes of a symbolic dimension to compute costs at, e.g. seq=1,512. Repeatable.",
     ),
+]
+WorkloadsOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.toml", help="What the model is run on, to compute costs at, instead of --dim."),
 ]
 IterationsOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Stop the saturation of each graph after N rounds.")
@@ -115,13 +120,16 @@ def program(
 
 
 def _settings(
-    disable: list[str] | None, target: str, dim: list[str] | None, iterations: int | None, tuples: int | None,
-    seconds: float | None, strict: bool,
+    disable: list[str] | None, target: str, dim: list[str] | None, workloads: Path | None, iterations: int | None,
+    tuples: int | None, seconds: float | None, strict: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """What `optimize` and `explain` both hand on. Raises typer.BadParameter, EGraphError."""
+    if workloads is not None and dim:
+        raise typer.BadParameter("give --dim or --workloads, not both", param_hint="--workloads")
+    dims = parse_dims(dim) if workloads is None else from_file(workloads)
     stop = limits(iterations, tuples, seconds)
     off = tuple(disable or ())
-    return {"disable": off, "target": target, "dims": parse_dims(dim), "limits": stop, "strict": strict}
+    return {"disable": off, "target": target, "dims": dims, "limits": stop, "strict": strict}
 
 
 @app.command()
@@ -135,6 +143,7 @@ def optimize(
     disable: DisableOption = None,
     target: TargetOption = "cpu",
     dim: DimOption = None,
+    workloads: WorkloadsOption = None,
     custom_ops: Annotated[
         list[Path] | None,
         typer.Option(metavar="LIBRARY", help="A library of operators for onnxruntime to verify with. Repeatable."),
@@ -159,7 +168,7 @@ def optimize(
 
     timings = ""
     with known_errors(), progress_on_stderr(quiet) as progress:
-        settings = _settings(disable, target, dim, iterations, max_tuples, time_limit, strict)
+        settings = _settings(disable, target, dim, workloads, iterations, max_tuples, time_limit, strict)
         # better said before the work than after it
         for option, path, others in (("--output", output, [model]), ("--report", report, [model, output])):
             if path is not None:
@@ -192,6 +201,7 @@ def explain(
     disable: DisableOption = None,
     target: TargetOption = "cpu",
     dim: DimOption = None,
+    workloads: WorkloadsOption = None,
     iterations: IterationsOption = None,
     max_tuples: TuplesOption = None,
     time_limit: TimeOption = None,
@@ -201,7 +211,7 @@ def explain(
     from . import saturate_and_extract
 
     with known_errors(), progress_on_stderr(quiet) as progress:
-        settings = _settings(disable, target, dim, iterations, max_tuples, time_limit, strict)
+        settings = _settings(disable, target, dim, workloads, iterations, max_tuples, time_limit, strict)
         result = saturate_and_extract(model, **settings, progress=progress)
         found = None if node is None else result.find(node)
         if node is not None and not found and not result.knows(node):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -69,6 +71,29 @@ def workloads(given: object) -> list[Workload]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ModelError(f"two workloads are named {twice[0]!r}")
     return found
+
+
+def from_file(path: str | os.PathLike[str]) -> list[Workload]:
+    """The workloads of a TOML file: tables `[[workload]]` with the fields of `Workload`. Raises ModelError."""
+    try:
+        with open(path, "rb") as file:
+            data = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"{os.fspath(path)}: workloads cannot be read ({why})") from error
+    tables = data.get("workload")
+    if data.keys() != {"workload"} or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        raise ModelError(f"{os.fspath(path)}: tables [[workload]] are wanted, and nothing else")
+    names = [f.name for f in fields(Workload)]
+    for table in tables:
+        if strange := sorted(table.keys() - {*names}):
+            raise ModelError(f"{os.fspath(path)}: a workload has no {strange[0]!r}; it has {', '.join(names)}")
+        if "name" not in table:
+            raise ModelError(f"{os.fspath(path)}: a workload has no name")
+    try:
+        return workloads([Workload(**table) for table in tables])
+    except ModelError as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
 
 
 def _sizes(name: str, sizes: Any) -> list[int]:

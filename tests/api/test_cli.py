@@ -141,6 +141,20 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
     assert json.loads(file.read_text(encoding="utf-8")) == {"fused": ["né"]}
 
 
+def test_workloads_of_a_file_are_handed_on(library: Library, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text("[[workload]]\nname = 'decode'\npast = 7", encoding="utf-8")
+    given = ("--workloads", tmp_path / "w.toml")
+    assert run("optimize", model, "-o", tmp_path / "out.onnx", *given).exit_code == 0
+    assert library.calls[0]["dims"] == [Workload("decode", past=7)]
+    both = run("explain", model, *given, "--dim", "seq=3")
+    assert both.exit_code == 2
+    assert "not both" in both.stderr
+    (tmp_path / "w.toml").write_text("workload = 3", encoding="utf-8")
+    wrong = run("explain", model, *given)
+    assert wrong.exit_code == 1
+    assert "tables [[workload]] are wanted" in wrong.stderr
+
+
 def test_tuned_is_what_is_written(
     library: Library, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
