@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 import onnx_egraph
-from onnx_egraph import cli
+from onnx_egraph import Workload, cli
 from onnx_egraph.egraph.engine.saturate import Limits
 from onnx_egraph.egraph.errors import EGraphError, ModelError, RuleError, VerificationError
 from onnx_egraph.egraph.explanation.explain import Derivation, Step
