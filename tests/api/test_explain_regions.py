@@ -140,6 +140,54 @@ def test_a_chain_with_a_mask_is_not_called_false() -> None:
     assert not any(s.false for s in found.steps)
 
 
+@pytest.mark.parametrize("hidden", ["keep", "drop"])
+def test_rows_of_one_key_are_not_hidden_either(hidden: str) -> None:
+    """Whether the mask keeps or hides: where a rule assumes that rows are visible, those of one key are."""
+    turned = "c = Identity (keep)" if hidden == "keep" else "c = Not (keep)"
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 23]>
+    g (float[8,2,1,16] q, float[8,2,1,16] k, float[8,2,1,16] v, bool[8,1,1,1] keep) => (float[8,2,1,16] o)
+    <float zero = {{0.0}}, float low = {{-3.4e38}}, float scale = {{0.25}}, float cap = {{5.0}}> {{
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        a = MatMul (q, kt)
+        scaled = Mul (a, scale)
+        small = Div (scaled, cap)
+        bent = Tanh (small)
+        b = Mul (bent, cap)
+        {turned}
+        m = Where (c, zero, low)
+        s = Add (b, m)
+        p = Softmax <axis = -1> (s)
+        o = MatMul (p, v)
+    }}""")
+    result = saturate_and_extract(model)
+    (fused,) = result.report.fused
+    found = result.explain(fused.node)
+    assert found.complete
+    assert not any(s.false for s in found.steps), found.text()
+
+
+def test_what_went_through_a_coarser_type_is_compared_as_that() -> None:
+    """Scores in float16 that are widened: a sum in float32 differs from one that was rounded on the way."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+    g (float16[b,2,s,64] q, float16[b,2,t,64] k, float16[b,2,t,64] v) => (float[b,2,s,64] o)
+    <float eighth = {0.125}> {
+        scale = Cast <to = 10> (eighth)
+        kt = Transpose <perm = [0, 1, 3, 2]> (k)
+        a = MatMul (q, kt)
+        b = Mul (a, scale)
+        w = Cast <to = 1> (b)
+        p = Softmax <axis = -1> (w)
+        wide = Cast <to = 1> (v)
+        o = MatMul (p, wide)
+    }""")
+    result = saturate_and_extract(model)
+    (fused,) = result.report.fused
+    found = result.explain(fused.node)
+    assert "scores-widened" in found.rules
+    assert found.complete
+    assert not any(s.false for s in found.steps), found.text()
+
+
 # ------------------------------------------------------------------------------------------------ near misses
 
 
