@@ -223,7 +223,12 @@ def either_table(layers: int) -> tuple[list[ENode], list[int]]:
     made of is no part of the third way, so that the optimum without integrality takes half of each table.
     """
     angles, cos, sin, tables, wide, stream = range(6)
-    nodes = [ENode(angles, (), 3), ENode(cos, (angles,), 4000), ENode(sin, (angles,), 4000), ENode(tables, (cos, sin), 9)]
+    nodes = [
+        ENode(angles, (), 3),
+        ENode(cos, (angles,), 4000),
+        ENode(sin, (angles,), 4000),
+        ENode(tables, (cos, sin), 9),
+    ]
     nodes += [ENode(wide, (cos, sin), 8), ENode(stream, (), 0)]
     for _ in range(layers):
         first = nodes[-1].cls + 1
