@@ -88,6 +88,9 @@ class Misfits:
         for rule in rules:
             for sides in rule.sides:
                 self.made.setdefault(sides.rhs.head, []).append((rule, sides))
+        self.heads = {cls: frozenset(r.op for r in rows) for cls, rows in self.rows.items()}
+        self.bits = {op: 1 << k for k, op in enumerate(sorted({r.op for r in frozen.rows}))}
+        self.edges = [(r.cls, c) for r in frozen.rows for c in r.children if c != r.cls and c in self.rows]
         self.within, self.weight = cache(self._within), cache(_weight)
 
     def search(
@@ -107,11 +110,11 @@ class Misfits:
             for cls in self._starts(sides.lhs, roots) if allowed > _NONE else ():
                 if any(r.op == sides.rhs.head for r in self.rows[cls]):
                     continue  # it is one already
-                below = self.within(cls, depth)
-                if sum(w for name, w in names.items() if name not in below) > allowed + 1:
+                below = self.within(depth)[cls]
+                if sum(w for name, w in names.items() if not self.bits.get(name, 0) & below) > allowed + 1:
                     continue
                 fits = list(self._root(sides.lhs, cls, {}, None, allowed))
-                if not fits and sides.lhs.head not in self.within(cls, 0):
+                if not fits and sides.lhs.head not in self.heads.get(cls, ()):
                     fits = list(self._another(sides.lhs, cls, {}, allowed))
                 if any(part is None for _, part in fits):
                     continue  # if it was not its guards, it is fused
@@ -151,11 +154,14 @@ class Misfits:
         tensors = [a for a in e.args if a.sort in CLASSES]
         for row in (r for r in self.rows.get(cls, ()) if r.op == e.head):
             for children in orders(e, row):
-                pairs = zip(tensors, children, strict=True)
-                absent = sum(a.op is not None and a.head not in self.within(c, 0) for a, c in pairs)
-                if absent <= (part is not _SPENT and allowed > _NONE):
+                if self._absent(tensors, children) <= (part is not _SPENT and allowed > _NONE):
                     values = self.ops[row.op].joined(children, row.attrs)
                     yield from self._operands(e, 0, values, cls, env, part, allowed)
+
+    def _absent(self, parts: Sequence[Expr], classes: Sequence[int]) -> int:
+        """How many terms have no operator in their class."""
+        pairs = zip(parts, classes, strict=False)
+        return sum(1 for a, c in pairs if a.op is not None and a.head not in self.heads.get(c, ()))
 
     def _operands(
         self, e: Expr, i: int, values: list[Any], cls: int, env: Env, part: Part | None, allowed: int
@@ -203,8 +209,9 @@ class Misfits:
         for a in terms:
             lost = self.weight(e) - self.weight(a)
             if lost <= allowed + 1:
-                yield from ((bound, Part(e, (cls,), lost)) for bound, _ in self._fit(a, cls, env, _SPENT, _NONE))
-        for child in dict.fromkeys(c for r in self.rows.get(cls, ()) if r.op not in LEAVES for c in r.children):
+                yield from ((bound, Part(e, (cls,), lost)) for bound, _ in self._root(a, cls, env, _SPENT, _NONE))
+        children = dict.fromkeys(c for r in self.rows.get(cls, ()) if r.op not in LEAVES for c in r.children)
+        for child in (c for c in children if e.head in self.heads.get(c, ())):
             yield from ((bound, Part(e, (cls,), 0)) for bound, _ in self._root(e, child, env, _SPENT, _NONE))
         if terms:
             yield from self._another(e, cls, env, allowed)
@@ -217,7 +224,7 @@ class Misfits:
         if _weigh(e) <= allowed + 1:
             for row in self.rows.get(cls, ()):
                 if row.op != e.head and row.op not in LEAVES and len(row.children) >= len(tensors):
-                    for children in orders(e, row):
+                    for children in (o for o in orders(e, row) if not self._absent(tensors, o)):
                         yield from ((bound, Part(e, (cls,), _weigh(e))) for bound in self._all(tensors, children, env))
 
     def _starts(self, e: Expr, roots: Mapping[str, list[int]]) -> list[int]:
@@ -232,13 +239,15 @@ class Misfits:
         for bound, _ in self._fit(parts[0], classes[0], env, _SPENT, _NONE):
             yield from self._all(parts[1:], classes[1:], bound)
 
-    def _within(self, cls: int, depth: int) -> frozenset[str]:
-        """The operators of a class and below it, as far down as that."""
-        found = {r.op for r in self.rows.get(cls, ())}
-        if depth:
-            children = {c for r in self.rows.get(cls, ()) for c in r.children}
-            found.update(*(self.within(c, depth - 1) for c in children if c != cls))
-        return frozenset(found)
+    def _within(self, depth: int) -> dict[int, int]:
+        """The operators of each class and below it, as far down as that, a bit for each."""
+        if not depth:
+            return {cls: sum(self.bits[op] for op in heads) for cls, heads in self.heads.items()}
+        less = self.within(depth - 1)
+        found = dict(less)
+        for cls, c in self.edges:
+            found[cls] |= less[c]
+        return found
 
     # ---- guards
 

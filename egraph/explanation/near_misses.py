@@ -73,7 +73,8 @@ def near_misses(
     At the classes `inner` something is fused already: there only rules that would take in several stages count, and
     such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of `engine`
     before this call, which adds relations to it but no terms and no equalities. Without `complete` the e-graph is one
-    whose saturation was stopped, and a rule may not have run where all its guards hold. Of the classes `told` something is said elsewhere. Raises LimitReached when the `budget` has no time left.
+    whose saturation was stopped, and a rule may not have run where all its guards hold. Of the classes `told`
+    something is said elsewhere. Raises LimitReached when the `budget` has no time left.
     """
     budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
