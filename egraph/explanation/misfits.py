@@ -110,8 +110,8 @@ class Misfits:
             for cls in self._starts(sides.lhs, roots) if allowed > _NONE else ():
                 if any(r.op == sides.rhs.head for r in self.rows[cls]):
                     continue  # it is one already
-                below = self.within(depth)[cls]
-                if sum(w for name, w in names.items() if not self.bits.get(name, 0) & below) > allowed + 1:
+                there = self.within(depth)[cls]
+                if sum(w for name, w in names.items() if not self.bits.get(name, 0) & there) > allowed + 1:
                     continue
                 fits = list(self._root(sides.lhs, cls, {}, None, allowed))
                 if not fits and sides.lhs.head not in self.heads.get(cls, ()):
@@ -354,7 +354,9 @@ class Misfits:
 
 def _alike(a: Op | None, b: Op | None) -> bool:
     """Both are a sum or difference, or both a product or quotient."""
-    return a is not None and b is not None and None not in (a.infix, b.infix) and a.infix[1] == b.infix[1]
+    if a is None or b is None or a.infix is None or b.infix is None:
+        return False
+    return a.infix[1] == b.infix[1]
 
 
 def _weight(e: Expr) -> int:

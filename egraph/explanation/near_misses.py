@@ -35,14 +35,14 @@ _NONE = Op("", (), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Called:
     """What people call symbolic dimensions ("$k") and the values of classes."""
 
     sizes: Mapping[str, str]
     values: Mapping[int, str]
 
 
-_NOTHING = Known(MappingProxyType({}), MappingProxyType({}))
+_UNNAMED = Called(MappingProxyType({}), MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Miss:
 
 def near_misses(
     engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True,
-    budget: Budget | None = None, known: Known = _NOTHING, told: Collection[int] = (),
+    budget: Budget | None = None, names: Called = _UNNAMED, told: Collection[int] = (),
 ) -> list[Miss]:  # fmt: skip
     """What almost matched at the classes `live`, one miss per class and rule, in a fixed order: but for a guard, or
     else but for a part of its left side.
@@ -123,45 +123,45 @@ def near_misses(
                 continue
             if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
                 needs = " and ".join(g.says for g in t.guards)
-                said = _found(frozen, t.columns, values, known)
+                said = _found(frozen, t.columns, values, names)
                 found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
     missed = [found[key] for key in sorted(found)]
     if complete:
-        missed += _misfits(engine, frozen, live, {*told, *(m.cls for m in missed)}, known)
+        missed += _misfits(engine, frozen, live, {*told, *(m.cls for m in missed)}, names)
     return missed
 
 
-def _misfits(engine: Engine, frozen: Frozen, live: Collection[int], told: Collection[int], known: Known) -> list[Miss]:
+def _misfits(engine: Engine, frozen: Frozen, live: Collection[int], told: Collection[int], names: Called) -> list[Miss]:
     """What matched but for a part, at classes of which no guard tells why."""
     rules = [(r, s) for r in engine.rules for s in r.sides if _makes_progress(r, s) or _tells(r, s)]
     sought = [(r, s) for r, s in rules if engine.runs is None or engine.runs.issuperset(s.asks)]
     found = Misfits(frozen, engine.rules, {**OPS, **engine.extra_ops}).search(sought, live, told)
     if not found:
         return []
-    notation = Notation(frozen, known.values, engine.extra_ops)
-    return [Miss(m.cls, m.rule.name, m.rule.law, _made(m.sides), *_said(m, notation, known), m.below) for m in found]
+    notation = Notation(frozen, names.values, engine.extra_ops)
+    return [Miss(m.cls, m.rule.name, m.rule.law, _made(m.sides), *_said(m, notation, names), m.below) for m in found]
 
 
-def _said(misfit: Misfit, notation: Notation, known: Known) -> tuple[str, str]:
+def _said(misfit: Misfit, notation: Notation, names: Called) -> tuple[str, str]:
     """What a law needs, and what is there."""
-    needs, found = _part(misfit.part, notation, known)
+    needs, found = _part(misfit.part, notation, names)
     cause = misfit.cause
     if cause is None:
         return needs, found
     by = f"{needs}, to which {cause.rule.name} ({cause.rule.law}) leads"
     if cause.part is not None:
-        needs, found = _part(cause.part, notation, known)
+        needs, found = _part(cause.part, notation, names)
         return f"{by} from {needs}", found
     assert cause.guard is not None
     frozen, sorts = notation.frozen, cause.rule.variables
     columns = [(v, sorts[v]) for v in sorted(cause.guard.uses) if v in cause.env and v in sorts]
-    return f"{by} if {cause.guard.says}", _found(frozen, columns, [cause.env[v] for v, _ in columns], known)
+    return f"{by} if {cause.guard.says}", _found(frozen, columns, [cause.env[v] for v, _ in columns], names)
 
 
-def _part(part: Part, notation: Notation, known: Known) -> tuple[str, str]:
+def _part(part: Part, notation: Notation, names: Called) -> tuple[str, str]:
     """A part that is wanted, and what is there."""
     stand = [
-        describe(notation.frozen, cls, known) + ("" if cls in known.values else f" {notation.text(cls)}")
+        describe(notation.frozen, cls, names) + ("" if cls in names.values else f" {notation.text(cls)}")
         for cls in part.at
     ]
     if part.attribute is not None:
@@ -243,21 +243,21 @@ def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], ro
     return frozen.class_of(row.inputs[0]), values
 
 
-def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any], known: Known) -> str:
+def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any], names: Called) -> str:
     """The facts of what a guard looked at, such as `w is float32[64]`."""
     return ", ".join(
-        f"{name} is {describe(frozen, value, known) if sort == TENSOR else value}"
+        f"{name} is {describe(frozen, value, names) if sort == TENSOR else value}"
         for (name, sort), value in zip(columns, values, strict=True)
     )
 
 
-def describe(frozen: Frozen, cls: int, known: Known) -> str:
+def describe(frozen: Frozen, cls: int, names: Called) -> str:
     """Type, shape, the value of a constant of one element, and what people call a class."""
     shape = frozen.shape(cls)
-    sizes = ("?" if d is None else known.sizes.get(d, d) if isinstance(d, str) else str(d) for d in shape or ())
+    sizes = ("?" if d is None else names.sizes.get(d, d) if isinstance(d, str) else str(d) for d in shape or ())
     dims = "[rank unknown]" if shape is None else f"[{', '.join(sizes)}]"
     number = "" if cls not in frozen.number else f" {frozen.number[cls]:g}"
-    name = f" ({known.values[cls]})" if cls in known.values else ""
+    name = f" ({names.values[cls]})" if cls in names.values else ""
     return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + number + name
 
 
