@@ -108,7 +108,7 @@ class Misfits:
             names, weight = {t.head: _weigh(t) for t in sides.lhs.subterms()}, self.weight(sides.lhs)
             allowed, depth = weight - max(_ENOUGH, (weight + 1) // 2), _depth(sides.lhs) + 1
             for cls in self._starts(sides.lhs, roots) if allowed > _NONE else ():
-                if any(r.op == sides.rhs.head for r in self.rows[cls]):
+                if sides.rhs.head != sides.lhs.head and sides.rhs.head in self.heads[cls]:
                     continue  # it is one already
                 there = self.within(depth)[cls]
                 if sum(w for name, w in names.items() if not self.bits.get(name, 0) & there) > allowed + 1:
