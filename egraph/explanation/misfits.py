@@ -7,7 +7,7 @@ guard is what does not fit. Matched in Python, at the few classes that nothing e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -91,13 +91,18 @@ class Misfits:
         self.heads = {cls: frozenset(r.op for r in rows) for cls, rows in self.rows.items()}
         self.bits = {op: 1 << k for k, op in enumerate(sorted({r.op for r in frozen.rows}))}
         self.edges = [(r.cls, c) for r in frozen.rows for c in r.children if c != r.cls and c in self.rows]
+        self.found: dict[tuple[Any, ...], dict[tuple[Any, ...], Cause]] = {}
         self.within, self.weight = cache(self._within), cache(_weight)
 
     def search(
-        self, sought: Sequence[tuple[Rule, Sides]], classes: Collection[int], told: Collection[int]
+        self,
+        sought: Sequence[tuple[Rule, Sides]],
+        classes: Collection[int],
+        told: Collection[int],
+        check: Callable[[], None],
     ) -> list[Misfit]:
         """Which lose the least, of the laws that have the most; of those that overlap, one, and none that overlap with
-        what is `told` already.
+        what is `told` already. `check` is called in between, and raises where a limit is reached.
         """
         roots: dict[str, list[int]] = {}
         for cls in sorted(c for c in classes if self.frozen.dtype.get(c) in _FLOATS):
@@ -105,6 +110,7 @@ class Misfits:
                 roots.setdefault(op, []).append(cls)
         best: dict[int, tuple[tuple[int, int], Rule, Sides, Part]] = {}
         for rule, sides in sought:
+            check()
             names, weight = {t.head: _weigh(t) for t in sides.lhs.subterms()}, self.weight(sides.lhs)
             allowed, depth = weight - max(_ENOUGH, (weight + 1) // 2), _depth(sides.lhs) + 1
             for cls in self._starts(sides.lhs, roots) if allowed > _NONE else ():
@@ -312,7 +318,11 @@ class Misfits:
 
     def _causes(self, wanted: Expr, cls: int, laws: int) -> dict[tuple[Any, ...], Cause]:
         """The guards, each by itself, but for which laws would make the wanted operator of a class."""
-        found: dict[tuple[Any, ...], Cause] = {}
+        given = tuple(a.args[0] if a.head == "lit" else None for a in wanted.args)
+        key = wanted.head, given, cls, laws
+        if key in self.found:
+            return self.found[key]
+        found = self.found[key] = dict[tuple[Any, ...], Cause]()
         for rule, sides in self.made.get(wanted.head, ()):
             if sides.lhs.op is None:
                 continue
@@ -325,8 +335,8 @@ class Misfits:
                     cause = Cause(rule, env, unmet[0] if unmet else None, part, len(sides.lhs.subterms()))
                     found.setdefault(cause.key, cause)
             if laws:
-                for key, cause in self._further(sides.lhs, cls, laws - 1).items():
-                    found.setdefault(key, cause)
+                for reason, cause in self._further(sides.lhs, cls, laws - 1).items():
+                    found.setdefault(reason, cause)
         return found
 
     def _further(self, e: Expr, cls: int, laws: int) -> dict[tuple[Any, ...], Cause]:

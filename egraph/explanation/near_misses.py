@@ -127,15 +127,19 @@ def near_misses(
                 found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
     missed = [found[key] for key in sorted(found)]
     if complete:
-        missed += _misfits(engine, frozen, live, {*told, *(m.cls for m in missed)}, names)
+        missed += _misfits(engine, frozen, live, {*told, *(m.cls for m in missed)}, names, budget)
     return missed
 
 
-def _misfits(engine: Engine, frozen: Frozen, live: Collection[int], told: Collection[int], names: Called) -> list[Miss]:
+def _misfits(
+    engine: Engine, frozen: Frozen, live: Collection[int], told: Collection[int], names: Called, budget: Budget
+) -> list[Miss]:
     """What matched but for a part, at classes of which no guard tells why."""
     rules = [(r, s) for r in engine.rules for s in r.sides if _makes_progress(r, s) or _tells(r, s)]
     sought = [(r, s) for r, s in rules if engine.runs is None or engine.runs.issuperset(s.asks)]
-    found = Misfits(frozen, engine.rules, {**OPS, **engine.extra_ops}).search(sought, live, told)
+    found = Misfits(frozen, engine.rules, {**OPS, **engine.extra_ops}).search(
+        sought, live, told, lambda: budget.check(_DOING)
+    )
     if not found:
         return []
     notation = Notation(frozen, names.values, engine.extra_ops)
