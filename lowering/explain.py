@@ -15,7 +15,7 @@ from ..egraph.engine.saturate import Engine
 from ..egraph.explanation.conflict import saturate
 from ..egraph.explanation.evaluation import Array, NumberSource
 from ..egraph.explanation.explain import Derivation, derive
-from ..egraph.explanation.near_misses import near_misses, stopped
+from ..egraph.explanation.near_misses import Called, near_misses, stopped
 from ..egraph.explanation.region import Regions
 from ..egraph.targets import Target
 from ..egraph.terms import FUSED, LAYOUT, OPS
@@ -157,7 +157,11 @@ class Explainer:
         inner = self._inner(frozen) - live
         readable = self.shapes.readable
         sizes = {f"${k}": readable.get(name, name) for name, k in self.reading.terms.symbols.items()}
-        missed = near_misses(engine, frozen, live, inner, complete=saturation.complete, budget=budget, sizes=sizes)
+        values = {frozen.values[t]: vs[0].name or "" for t, vs in self.reading.origin.items() if vs}
+        names = Called(sizes, {cls: name for cls, name in values.items() if name})
+        missed = near_misses(
+            engine, frozen, live, inner, complete=saturation.complete, budget=budget, names=names, told=dear
+        )
         for miss in missed:
             made = OPS[miss.makes].title if miss.makes in FUSED else miss.makes
             lines[f"{nodes.get(miss.cls, '?')} ({made}): {miss}"] = None

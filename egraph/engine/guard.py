@@ -13,7 +13,7 @@ from ..terms import INT
 from ..terms.expression import Dim, Expr, Float, Int, lift
 from .fact import FACTS
 
-_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType({
+SIGNS: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType({
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
 })  # fmt: skip
 _LEAVES = ("var", "lit")
@@ -29,7 +29,7 @@ class Fact(Expr):
 
     def binds(self) -> frozenset[str]:
         """Variables that it gives a value where nothing else does."""
-        if self.head not in _SIGNS:
+        if self.head not in SIGNS:
             return self.variables()
         sides = ((a, b, _inner(a)) for a, b in (self.args, self.args[::-1]) if self.head == "=")
         return frozenset(v.args[0] for a, b, v in sides if v.head == "var" and (v is not a or b.head not in _LEAVES))
@@ -152,7 +152,7 @@ def _compared(sign: str, x: Operand, y: Operand) -> Guard:
                 env[v.args[0]] = b.value(env)
                 return env[v.args[0]] is not None
         left, right = x.value(env), y.value(env)
-        return left is not None and right is not None and bool(_SIGNS[sign](left, right))
+        return left is not None and right is not None and bool(SIGNS[sign](left, right))
 
     return Guard((Fact(sign, (x, y)),), test, f"{called(x)} {sign} {called(y)}")
 

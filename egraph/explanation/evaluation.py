@@ -12,11 +12,13 @@ import numpy.typing as npt
 from ..engine.frozen import Frozen, Row
 from ..engine.term_graph import TermGraph
 from ..terms import CLASSES, FLOAT, INTS, LEAVES, TENSOR, Op, names
-from ..terms.dtypes import NAMES, eps
+from ..terms.dtypes import NAMES, eps, masking
 
 Array = npt.NDArray[Any]
 _GIVEN = names("stored", "number")
 _SYMBOLS = (2, 3, 5, 4, 7, 6)
+#: What truths are, one after the other until every row of a mask has a key: drawn, and then all of them alike.
+_TRUTHS = (*[None] * 8, True, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,15 @@ class NumberSource:
 
 
 class Evaluation:
-    """Values of the terms of a graph, and the comparison of all that an e-graph holds equal."""
+    """Values of the terms of a graph, and the comparison of all that an e-graph holds equal.
 
-    def __init__(self, graph: TermGraph, extra: Mapping[str, Op], inputs: NumberSource) -> None:
+    With `visible`, numbers are drawn again where a row of a mask, or of scores, hides all there is in it.
+    """
+
+    def __init__(
+        self, graph: TermGraph, extra: Mapping[str, Op], inputs: NumberSource, *, visible: bool = False
+    ) -> None:
         self.graph, self.ops, self.inputs = graph, {**graph.ops, **extra}, inputs
-        self._random = np.random.default_rng(inputs.seed)
         self._symbols = {k: name for name, k in graph.symbols.items()}
         self._facts: dict[int, dict[str, list[tuple[Any, ...]]]] = {}
         for fact, stated in graph.facts.items():
@@ -50,12 +56,21 @@ class Evaluation:
         for d, term, number in graph.facts.get("dimplus", ()):
             self._sums.setdefault(d, ((term,), number))
         self._vectors = {k: v for v, k in graph.vectors.items()}
-        self.values: dict[int, Any] = {}
-        self._leaves: dict[int, Array | None] = {}
         spelled: dict[int, list[tuple[str, tuple[Any, ...]]]] = {}
         for name, rows in graph.rows.items():
             for term, *args in rows:
                 spelled.setdefault(term, []).append((name, tuple(args)))
+        for draw, truth in enumerate(_TRUTHS):
+            self._draw(spelled, inputs.seed + draw, truth)
+            if not visible or not any(self._hides(term) for term in spelled):
+                return
+        self._draw(spelled, inputs.seed, None)
+
+    def _draw(self, spelled: Mapping[int, list[tuple[str, tuple[Any, ...]]]], seed: int, truth: bool | None) -> None:
+        self._random, self._truth = np.random.default_rng(seed), truth
+        self.values: dict[int, Any] = {}
+        self._units: dict[int, float] = {}  # the coarsest rounding on the way to a value
+        self._leaves: dict[int, Array | None] = {}
         for term in sorted(spelled, key=lambda t: (not _known(spelled[t]), t)):  # operands have lower numbers
             for name, operands in sorted(spelled[term], key=lambda t: t[0] == "Input"):
                 if self.values.get(term) is None:
@@ -72,10 +87,21 @@ class Evaluation:
                 self._leaves[args[0]] = self._leaf(term)
             return self._leaves[args[0]]
         op = self.ops[name]
-        return self._apply(op, [
+        value = self._apply(op, [
             self.values.get(a) if s in CLASSES else self._vectors[a] if s == INTS else float(a) if s == FLOAT else a
             for a, s in op.with_sorts(args)
         ])  # fmt: skip
+        operands = (a for a, s in op.with_sorts(args) if s in CLASSES)
+        self._units[term] = max(_unit(value), *(self._units.get(a, 0.0) for a in operands), 0.0)
+        return value
+
+    def _hides(self, term: int) -> bool:
+        """A row of a value is so low throughout that it masks; of one that is no number given."""
+        x = self.values[term]
+        if not isinstance(x, np.ndarray) or x.dtype.kind != "f" or not x.ndim or not x.size:
+            return False
+        given = "fval" in self._facts.get(term, {})
+        return not given and bool((x.max(-1) <= masking(x.dtype.itemsize)).any())
 
     def _apply(self, op: Op, values: Sequence[Any]) -> Any:
         """A term's numpy meaning; None if it has none, an operand is unknown or the drawn shapes do not fit."""
@@ -120,6 +146,8 @@ class Evaluation:
                 return np.asarray(elements, dtype).reshape(dims)
         if "fval" in facts:
             return np.full(dims, float(facts["fval"][0][0]), dtype)
+        if dtype == "bool" and self._truth is not None and "all-true" not in facts:
+            return np.full(dims, self._truth)
         if np.dtype(dtype).kind in "iub":
             return _allowed(self._random.integers(0, 2, dims).astype(dtype), facts)
         return _allowed(self._random.standard_normal(dims).astype(dtype), facts)
@@ -127,12 +155,16 @@ class Evaluation:
     def check(self, frozen: Frozen, tolerance: float) -> tuple[int, float, Row | None]:
         """(e-nodes compared, largest relative difference, an e-node that differs from its class or None).
 
-        `tolerance` 0 asks for equal bits; 1 allows what reassociation may do to a sum over the longest axis.
+        `tolerance` 0 asks for equal bits; 1 allows what reassociation may do to a sum over the longest axis, of numbers
+        as coarse as the coarsest on the way to them.
         """
         values: dict[int, Any] = {}
+        units: dict[int, float] = {}
         for term in sorted(self.values):
             if self.values[term] is not None and term in frozen.values:
                 values.setdefault(frozen.values[term], self.values[term])
+                cls = frozen.values[term]
+                units[cls] = max(units.get(cls, 0.0), self._units.get(term, 0.0))
         terms = (r for r in frozen.rows if r.op not in LEAVES and r.op != "DimT")
         waiting = sorted(terms, key=lambda r: (r.op, r.children, r.attrs))
         compared, worst = 0, 0.0
@@ -146,13 +178,14 @@ class Evaluation:
                     later.append(row)
                     continue
                 progress = True
+                unit = max(_unit(got), *(units.get(c, 0.0) for c in row.children), 0.0)
                 if row.cls not in values:
-                    values[row.cls] = got
+                    values[row.cls], units[row.cls] = got, unit
                     continue
                 if op.out != TENSOR:
                     continue
                 compared += 1
-                error, same = _difference(values[row.cls], got, tolerance)
+                error, same = _difference(values[row.cls], got, tolerance * max(unit, units.get(row.cls, 0.0)))
                 worst = max(worst, error)
                 if not same:
                     return compared, worst, row
@@ -182,8 +215,13 @@ def _known(rows: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
     return len(rows) > 1 and any(name in _GIVEN for name, _ in rows)
 
 
-def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:
-    """(largest difference relative to the largest element, whether it is within the tolerance)."""
+def _unit(value: Any) -> float:
+    """The rounding of a floating value; 0 of another."""
+    return eps(str(getattr(value, "dtype", "")))
+
+
+def _difference(want: Any, got: Any, unit: float) -> tuple[float, bool]:
+    """(largest difference relative to the largest element, whether it is within so many units of rounding)."""
     a, b = np.asarray(want), np.asarray(got)
     if a.shape != b.shape or a.dtype != b.dtype:
         return float("inf"), False
@@ -194,5 +232,5 @@ def _difference(want: Any, got: Any, tolerance: float) -> tuple[float, bool]:
     with np.errstate(invalid="ignore"):  # of infinities, which are compared apart
         apart = float(np.max(np.abs(a.astype(np.float64) - b), initial=0.0, where=finite))
     alike = bool(np.array_equal(a[~finite], b[~finite], equal_nan=True))
-    bound = tolerance * 8 * eps(str(a.dtype)) * max(a.shape, default=1) ** 0.5 * scale
+    bound = 8 * unit * max(a.shape, default=1) ** 0.5 * scale
     return (apart / scale if scale else apart), alike and apart <= bound

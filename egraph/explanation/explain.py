@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..budget import Budget, LimitReached, Limits
+from ..engine.assumption import ROWS_VISIBLE
 from ..engine.fact import OF_SYMBOLS
 from ..engine.frozen import Frozen
 from ..engine.rule import Rule
@@ -355,7 +356,8 @@ def _checked(
 ) -> Derivation:
     """Run the chain once more, with numbers and words, up to the first step that a fact contradicts."""
     posed, engine = replay.posed, replay.engine
-    evaluation = Evaluation(posed.graph, engine.extra_ops, inputs)
+    visible = any(ROWS_VISIBLE in replay.rules[k].assumes for k in chain)
+    evaluation = Evaluation(posed.graph, engine.extra_ops, inputs, visible=visible)
     letters = _letters(posed)
     steps: list[Step] = []
     frozen = engine.freeze()

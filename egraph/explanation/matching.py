@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..engine.frozen import Row
 from ..engine.rule import Rule, Sides
 from ..terms import CLASSES
 from ..terms.expression import Expr
@@ -41,14 +42,17 @@ def _match(e: Expr, cls: int, env: Env, notation: Notation) -> Iterator[Env]:
         return
     for row in notation.rows.get(cls, ()):
         if row.op == e.head:
-            orders = [row.children]
-            if e.op is not None and e.op.commutative and row.children[0] != row.children[1]:
-                orders.append(row.children[::-1])
-            for children in orders:
+            for children in orders(e, row):
                 yield from _operands(e, 0, notation.ops[row.op].joined(children, row.attrs), env, notation)
 
 
-def _value(e: Expr, env: Env) -> Any:
+def orders(e: Expr, row: Row) -> list[tuple[int, ...]]:
+    """The orders in which the operands of a pattern may be those of a row."""
+    turned = e.op is not None and e.op.commutative and row.children[0] != row.children[1]
+    return [row.children, row.children[::-1]] if turned else [row.children]
+
+
+def value_of(e: Expr, env: Env) -> Any:
     """An attribute of a pattern as a number or tuple; None if a guard has yet to bind it, or it is a dimension."""
     if e.head in ("dim", "elem") or not e.variables() <= env.keys():
         return None
@@ -73,7 +77,7 @@ def _operands(e: Expr, i: int, values: list[Any], env: Env, notation: Notation) 
         if env.get(a.args[0], value) == value:
             yield from _operands(e, i + 1, values, {**env, a.args[0]: value}, notation)
         return
-    known = _value(a, env)
+    known = value_of(a, env)
     if known is not None and known != value:
         return
     yield from _operands(e, i + 1, values, env, notation)
@@ -84,7 +88,7 @@ def _class(e: Expr, env: Env, notation: Notation) -> int | None:
     if e.head == "var":
         return env.get(str(e.args[0]))
     assert e.op is not None
-    values = [_class(a, env, notation) if a.sort in CLASSES else _value(a, env) for a in e.args]
+    values = [_class(a, env, notation) if a.sort in CLASSES else value_of(a, env) for a in e.args]
     children, attrs = e.op.parted(values)
     return None if None in values else notation.lookup.get((e.head, tuple(children), tuple(attrs)))
 
@@ -141,7 +145,7 @@ def _items(e: Expr, env: Env, notation: Notation) -> list[str]:
 
 def _number(e: Expr, env: Env, notation: Notation) -> str:
     """Arithmetic on attributes, and dimensions."""
-    value = _value(e, env)
+    value = value_of(e, env)
     if value is not None:
         return attribute(value)
     texts = [show(a, env, notation) for a in e.args]

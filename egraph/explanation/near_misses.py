@@ -18,6 +18,9 @@ from ..engine.rule import Rule, Sides
 from ..engine.saturate import Engine
 from ..terms import FLOAT, INT, LAYOUT, OPS, TENSOR, Op
 from ..terms.dtypes import NAMES
+from .matching import show
+from .misfits import Misfit, Misfits, Part
+from .notation import Notation, attribute
 
 #: Stages whose rules make fused operators.
 FUSING = ("fuse", "target")
@@ -25,13 +28,28 @@ FUSING = ("fuse", "target")
 _COMMON = frozenset(op.name for op in OPS.values() if op.common)
 #: Terms between a marker and what is fused from it, at most.
 _LAYOUTS = 3
+#: Operators of a law that tells of itself.
+_LARGE = 4
 _DOING = "looking for near misses"
 _NONE = Op("", (), None)
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """What people call symbolic dimensions ("$k") and the values of classes."""
+
+    sizes: Mapping[str, str]
+    values: Mapping[int, str]
+
+
+_UNNAMED = Called(MappingProxyType({}), MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
 class Miss:
-    """Rule `rule` matches at class `cls` but for one guard. `needs` is the guard, `found` the facts it was tried on."""
+    """Rule `rule` matches at class `cls` but for one guard. `needs` is the guard, `found` the facts it was tried on. Or
+    they are a part of its left side, and what stands there; then it tells of what is `below`, too.
+    """
 
     cls: int
     rule: str
@@ -39,6 +57,7 @@ class Miss:
     makes: str
     needs: str
     found: str
+    below: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.rule} ({self.law}) needs {self.needs}: {self.found}"
@@ -46,20 +65,21 @@ class Miss:
 
 def near_misses(
     engine: Engine, frozen: Frozen, live: Collection[int], inner: Collection[int] = (), *, complete: bool = True,
-    budget: Budget | None = None, sizes: Mapping[str, str] = MappingProxyType({}),
+    budget: Budget | None = None, names: Called = _UNNAMED, told: Collection[int] = (),
 ) -> list[Miss]:  # fmt: skip
-    """What almost matched at the classes `live`, one miss per class and rule, in a fixed order.
+    """What almost matched at the classes `live`, one miss per class and rule, in a fixed order: but for a guard, or
+    else but for a part of its left side.
 
     At the classes `inner` something is fused already: there only rules that would take in several stages count, and
     such a rule may lack, besides one guard, an operator for the element type. `frozen` is the e-graph of `engine`
     before this call, which adds relations to it but no terms and no equalities. Without `complete` the e-graph is one
-    whose saturation was stopped, and a rule may not have run where all its guards hold. `sizes` are names of symbolic
-    dimensions ("$k"), for people. Raises LimitReached when the `budget` has no time left.
+    whose saturation was stopped, and a rule may not have run where all its guards hold. Of the classes `told`
+    something is said elsewhere. Raises LimitReached when the `budget` has no time left.
     """
     budget = budget or Budget(Limits())
     engine.run("(ruleset nearmiss)")
     present = {r.op for r in frozen.rows}
-    known = engine.runs
+    runs = engine.runs
     tried: dict[str, _Try] = {}
     whole: dict[str, int] = {}
     for number, rule in enumerate(engine.rules):
@@ -69,7 +89,7 @@ def near_misses(
             if not _makes_progress(rule, sides) or not present.issuperset(op.name for op in terms):
                 continue
             asked = [g for g, guard in enumerate(sides.when) if guard.operator]
-            if known is not None and not known.issuperset(sides.asks):
+            if runs is not None and not runs.issuperset(sides.asks):
                 continue  # the target has no such operator for any type
             wide = rule.stage == "target" and len({op.name for op in terms if op.marker}) > 1
             wanted = [[g] for g in range(len(sides.when))]
@@ -94,20 +114,66 @@ def near_misses(
     for relation in sorted(tried, key=lambda r: (not tried[r].alone, len(tried[r].guards))):
         t = tried[relation]
         rule = engine.rules[t.number]
-        runs = [g.operator for g in t.sides.when if g.operator]
-        root, result = (None if side.op is None else side.op.name for side in (t.sides.lhs, t.sides.rhs))
-        makes = runs[0] if runs else result or ""
+        root, makes = t.sides.lhs.head, _made(t.sides)
         done = set() if makes == root else {c for c, made in fired.items() if makes in made}
         for row in sorted((_read(engine, frozen, t.columns, r) for r in functions[relation].rows), key=repr):
             cls, values = row
             key = (cls, t.number)
-            if key in found or key in matched or cls in done:
+            if key in found or key in matched or cls in done or t.number in frozen.why.get(cls, ()):
                 continue
             if cls in live or (t.wide and cls in inner and t.alone and cls not in {m.cls for m in found.values()}):
                 needs = " and ".join(g.says for g in t.guards)
-                said = _found(frozen, t.columns, values, sizes)
+                said = _found(frozen, t.columns, values, names)
                 found[key] = Miss(cls, rule.name, rule.law, makes, needs, said)
-    return [found[key] for key in sorted(found)]
+    missed = [found[key] for key in sorted(found)]
+    if complete:
+        missed += _misfits(engine, frozen, live, {*told, *(m.cls for m in missed)}, names, budget)
+    return missed
+
+
+def _misfits(
+    engine: Engine, frozen: Frozen, live: Collection[int], told: Collection[int], names: Called, budget: Budget
+) -> list[Miss]:
+    """What matched but for a part, at classes of which no guard tells why."""
+    rules = [(r, s) for r in engine.rules for s in r.sides if _makes_progress(r, s) or _tells(r, s)]
+    sought = [(r, s) for r, s in rules if engine.runs is None or engine.runs.issuperset(s.asks)]
+    found = Misfits(frozen, engine.rules, {**OPS, **engine.extra_ops}).search(
+        sought, live, told, lambda: budget.check(_DOING)
+    )
+    if not found:
+        return []
+    notation = Notation(frozen, names.values, engine.extra_ops)
+    return [Miss(m.cls, m.rule.name, m.rule.law, _made(m.sides), *_said(m, notation, names), m.below) for m in found]
+
+
+def _said(misfit: Misfit, notation: Notation, names: Called) -> tuple[str, str]:
+    """What a law needs, and what is there."""
+    needs, found = _part(misfit.part, notation, names)
+    cause = misfit.cause
+    if cause is None:
+        return needs, found
+    by = f"{needs}, to which {cause.rule.name} ({cause.rule.law}) leads"
+    if cause.part is not None:
+        needs, found = _part(cause.part, notation, names)
+        return f"{by} from {needs}", found
+    assert cause.guard is not None
+    frozen, sorts = notation.frozen, cause.rule.variables
+    columns = [(v, sorts[v]) for v in sorted(cause.guard.uses) if v in cause.env and v in sorts]
+    return f"{by} if {cause.guard.says}", _found(frozen, columns, [cause.env[v] for v, _ in columns], names)
+
+
+def _part(part: Part, notation: Notation, names: Called) -> tuple[str, str]:
+    """A part that is wanted, and what is there."""
+    stand = [
+        describe(notation.frozen, cls, names) + ("" if cls in names.values else f" {notation.text(cls)}")
+        for cls in part.at
+    ]
+    if part.attribute is not None:
+        name, wanted, has = part.attribute
+        return f"{part.wanted.head} with {name} {attribute(wanted)}", f"that of {stand[0]} is {attribute(has)}"
+    if part.wanted.head == "var":
+        return f"one {part.wanted.args[0]}", f"it is {' and '.join(stand)}"
+    return show(part.wanted, {}, notation), f"there is {stand[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +215,12 @@ def _declare(
     return columns, not waiting
 
 
+def _made(sides: Sides) -> str:
+    """The operator of a target that a law asks for, or else the outermost one on its right."""
+    asked = [g.operator for g in sides.when if g.operator]
+    return asked[0] if asked else "" if sides.rhs.op is None else sides.rhs.head
+
+
 def _makes_progress(rule: Rule, sides: Sides) -> bool:
     """The law makes a fused operator or a marker on the way to one, of more than one operator: any product would be
     near to being one with a certain matrix.
@@ -159,6 +231,14 @@ def _makes_progress(rule: Rule, sides: Sides) -> bool:
     return rule.stage in FUSING or (rule.stage == "marker" and made.marker)
 
 
+def _tells(rule: Rule, sides: Sides) -> bool:
+    """The law has so large a left side that there is hardly anything else that looks like it."""
+    made = sides.rhs.op
+    if rule.stage != "marker" or made is None or made.name in _COMMON or made.name in sides.takes:
+        return False
+    return len(sides.lhs.subterms()) >= _LARGE
+
+
 def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], row: Any) -> tuple[int, list[Any]]:
     egraph = engine.egraph
     read: dict[str, Callable[[Any], Any]]
@@ -167,21 +247,22 @@ def _read(engine: Engine, frozen: Frozen, columns: Sequence[tuple[str, str]], ro
     return frozen.class_of(row.inputs[0]), values
 
 
-def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any], sizes: Mapping[str, str]) -> str:
+def _found(frozen: Frozen, columns: Sequence[tuple[str, str]], values: Sequence[Any], names: Called) -> str:
     """The facts of what a guard looked at, such as `w is float32[64]`."""
     return ", ".join(
-        f"{name} is {describe(frozen, value, sizes) if sort == TENSOR else value}"
+        f"{name} is {describe(frozen, value, names) if sort == TENSOR else value}"
         for (name, sort), value in zip(columns, values, strict=True)
     )
 
 
-def describe(frozen: Frozen, cls: int, sizes: Mapping[str, str]) -> str:
-    """Type, shape and, for a constant of one element, the value of a class."""
+def describe(frozen: Frozen, cls: int, names: Called) -> str:
+    """Type, shape, the value of a constant of one element, and what people call a class."""
     shape = frozen.shape(cls)
-    known = ("?" if d is None else sizes.get(d, d) if isinstance(d, str) else str(d) for d in shape or ())
-    dims = "[rank unknown]" if shape is None else f"[{', '.join(known)}]"
-    number = frozen.number.get(cls)
-    return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + ("" if number is None else f" {number:g}")
+    sizes = ("?" if d is None else names.sizes.get(d, d) if isinstance(d, str) else str(d) for d in shape or ())
+    dims = "[rank unknown]" if shape is None else f"[{', '.join(sizes)}]"
+    number = "" if cls not in frozen.number else f" {frozen.number[cls]:g}"
+    name = f" ({names.values[cls]})" if cls in names.values else ""
+    return NAMES.get(frozen.dtype.get(cls, 0), "unknown type") + dims + number + name
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +290,8 @@ def stopped(engine: Engine, frozen: Frozen, live: Collection[int], missed: Seque
             taken = {n for takes, _ in rule.takes_and_makes for n in takes}
             for marker in sorted(n for n in taken if n in OPS and OPS[n].marker):
                 takers.setdefault(marker, []).append(rule)
+    below = frozenset[int]().union(*(m.below for m in missed))
+    live = set(live) - below
     used = {c for r in frozen.rows if OPS.get(r.op, _NONE).marker for c in r.children if c != r.cls}
     rows = {(r.cls, r.op) for r in frozen.rows if r.op in takers and r.op not in _COMMON}
     fusing = {k for k, rule in enumerate(engine.rules) if rule.stage in FUSING and rule.asks}

@@ -159,10 +159,10 @@ class Op:
     forms: tuple[Form, ...] = field(default=(), compare=False)  # how it is written, oldest first
     reads: Mapping[str, NodeReader] = field(default_factory=lambda: MappingProxyType({}), compare=False)  # by ONNX kind
     doc: str = field(default="", compare=False)
+    sorts: tuple[str, ...] = field(init=False, compare=False, repr=False)  # of its operands
 
-    @property
-    def sorts(self) -> tuple[str, ...]:
-        return tuple(sort for _, sort in self.operands)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sorts", tuple(sort for _, sort in self.operands))  # asked for at each e-node
 
     def with_sorts(self, operands: Sequence[Any]) -> Iterator[tuple[Any, str]]:
         """Each operand with its sort."""

@@ -177,16 +177,95 @@ def test_a_near_miss_names_the_guard_and_the_values(model: onnx.ModelProto, reas
 
 def test_symbolic_dims_are_named_as_in_the_model() -> None:
     (line,) = saturate_and_extract(rms_model(weight=1)).near_misses()
-    assert line.endswith("x is float32[batch, seq, 64]")
+    assert line.endswith("x is float32[batch, seq, 64] (x)")
 
 
-def test_where_the_structure_differs_the_deepest_marker_is_named() -> None:
+def test_where_nothing_is_near_the_deepest_marker_is_named() -> None:
+    """1 + erf(x / sqrt(2)), and no product."""
+    model = gelu_model()
+    model.graph.node[3].CopyFrom(helper.make_node("Sin", ["p"], ["m"], name="/Sin"))
+    (line,) = saturate_and_extract(model).near_misses()
+    assert line.startswith("/Add: got as far as ErfPlus, and none of these matched: gelu (")
+    assert line.endswith("; it goes into /Sin")
+
+
+def other_gate() -> onnx.ModelProto:
     """1 + erf(x / sqrt(2)) times something other than x."""
     model = gelu_model()
     model.graph.node[3].input[0] = "e"
+    return model
+
+
+def before_the_gate() -> onnx.ModelProto:
+    model = gelu_model()
+    model.graph.node.insert(2, helper.make_node("Abs", ["e"], ["f"], name="/Abs"))
+    model.graph.node[3].input[0] = "f"
+    return model
+
+
+def other_sign() -> onnx.ModelProto:
+    model = gelu_model()
+    model.graph.node[2].CopyFrom(helper.make_node("Sub", ["one", "e"], ["p"], name="/Sub"))
+    return model
+
+
+def other_axis() -> onnx.ModelProto:
+    model = rms_model()
+    (mean,) = (n for n in model.graph.node if n.op_type == "ReduceMean")
+    mean.attribute[0].ints[:] = [1]
+    return model
+
+
+def no_root() -> onnx.ModelProto:
+    model = rms_model()
+    (root,) = (n for n in model.graph.node if n.op_type == "Sqrt")
+    root.op_type = "Identity"
+    return model
+
+
+def other_root() -> onnx.ModelProto:
+    model = rms_model()
+    (root,) = (n for n in model.graph.node if n.op_type == "Sqrt")
+    root.op_type = "Pow"
+    root.input.append("third")
+    model.graph.initializer.append(scalar("third", 0.33))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (other_gate(), ["/Mul_1 (Gelu): gelu", "needs one x: it is", "(e)", "(x)"]),
+        (before_the_gate(), ["/Add (ErfPlus): erf-plus-scaled", "needs erf(scaled(x, v)): there is", "(f)"]),
+        (other_sign(), ["/Sub (ErfPlus): erf-plus-scaled", "needs erf(scaled(x, v)) + o: there is", "(p)"]),
+        (other_axis(), ["(RNorm): rnorm-div", "needs ReduceMean with axes [-1]: that of", "is [-2]"]),
+        (no_root(), ["(RNorm): rnorm-div", "needs sqrt(mean(x*x, [-1], 1) + e): there is"]),
+        (
+            other_root(),
+            ["(RNorm): rnorm-div", "to which pow-half", "leads if value(c) = 0.5: c is float32[] 0.33 (third)"],
+        ),
+    ],
+)
+def test_where_one_part_differs_it_is_named(model: onnx.ModelProto, words: list[str]) -> None:
     (line,) = saturate_and_extract(model).near_misses()
-    assert line.startswith("/Add: got as far as ErfPlus, and none of these matched: gelu (")
-    assert line.endswith("; it goes into /Mul")
+    assert all(word in line for word in words), line
+
+
+def test_a_law_that_matched_is_no_near_miss() -> None:
+    """sqrt(mean(x*x)), to which an epsilon of 0 is added: that law makes another root of a root."""
+    model = rms_model()
+    (root, add) = (next(n for n in model.graph.node if n.op_type == op) for op in ("Sqrt", "Add"))
+    root.input[0], add.input[0] = add.input[0], root.output[0]
+    (divided,) = (n for n in model.graph.node if n.op_type == "Div")
+    divided.input[1] = add.output[0]
+    nodes = list(model.graph.node)
+    at, to = (next(k for k, n in enumerate(nodes) if n.op_type == op) for op in ("Sqrt", "Add"))
+    nodes[at], nodes[to] = nodes[to], nodes[at]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    (line,) = saturate_and_extract(model).near_misses()
+    assert "rnorm-div" in line
+    assert "root-mean-square" not in line
 
 
 def test_what_fuses_is_no_near_miss() -> None:

@@ -123,11 +123,11 @@ def _judge(spellings: Sequence[Spelling], near_misses: bool) -> list[Judged]:
         if near_misses and j.wrong and _unsteady(j.spelling):
             j.wrong = ""
         j.stopped = result.report.stop if result.report.limits else ""
-        operators = _behind(result.model, j.spelling)
+        operators = behind(result.model, j.spelling)
         j.fused = _complete(operators, j.spelling)
         if not j.fused and not j.stopped:
             other = saturate_and_extract(model_of([j.spelling]), cost=FusedFirst())
-            j.dearer = _complete(_behind(other.model, j.spelling), j.spelling)
+            j.dearer = _complete(behind(other.model, j.spelling), j.spelling)
         left = Counter(n.op_type for n in operators if n.op_type not in ("Constant", "Identity"))
         j.left = "" if j.fused else ", ".join(f"{n} {op}" for op, n in left.most_common())
     return seen
@@ -229,7 +229,7 @@ def _session(
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _behind(model: onnx.ModelProto, spelling: Spelling) -> list[onnx.NodeProto]:
+def behind(model: onnx.ModelProto, spelling: Spelling) -> list[onnx.NodeProto]:
     """The nodes that the outputs of a part hang on."""
     by = {o: n for n in model.graph.node for o in n.output}
     waiting = [o.name for o in spelling.graph.output]

@@ -8,7 +8,7 @@ import pytest
 from grammar.choices import Drawing
 from grammar.explained import unexplained
 from grammar.formulas import FORMULAS
-from grammar.judge import Judged, judge, model_of
+from grammar.judge import FUSED, Judged, behind, judge, model_of
 from grammar.listed import Change, changes, grouped, line, unfused
 from grammar.measure import judged, mixtures, near_misses, told
 from grammar.writer import Spelling
@@ -121,6 +121,42 @@ def test_scores_that_a_number_of_no_proved_bound_replaces_are_a_near_miss() -> N
 def test_a_mask_that_multiplies_is_left_alone_where_infinities_count() -> None:
     spelling = FORMULAS["attention"](Drawing(picks=TOGETHER["a product with a mask of zeros and ones"][1]), "")
     assert not saturate_and_extract(model_of([spelling]), strict=True).report.counts()
+
+
+#: Kinds of near misses that the plain form does not have: formula, a change, the place written wrong, what is said.
+UNFIT: tuple[tuple[str, dict[str, str], str, str], ...] = (
+    ("rmsnorm", {"mean": "sum * (1/n)"}, "norm.count", "to which mean-sum"),
+    ("layernorm", {"mean": "sum / n"}, "norm.count", "to which mean-sum"),
+    ("rmsnorm", {"norm.order": "r w, then x"}, "norm.axis", "needs ReduceMean with axes [-1]: that of"),
+    ("rope", {"rope.turn": "halves"}, "rope.plus", "needs x*cos - y*sin: there is"),
+    ("attention", {"softmax": "written out"}, "attention.sum over queries", "needs ReduceSum with axes [-1]: that of"),
+    ("attention", {"mask": "Where(keep, s, low)"}, "attention.low of -5", "needs n masks: n is float32[] -5"),
+    ("attention", {"mask": "Where(keep, s, low)"}, "attention.mask behind softmax", "needs SafeSoftmax(biased("),
+)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMULAS if name != "block"])
+def test_a_near_miss_names_what_does_not_fit(name: str) -> None:
+    """Of each place of the plain form that is written wrong, and is not fused as something else."""
+    plain = Drawing()
+    FORMULAS[name](plain, "")
+    spelled = [FORMULAS[name](Drawing(fault=fault), f"f{k}.") for k, fault in enumerate(plain.faults)]
+    result = saturate_and_extract(model_of(spelled))
+    whole = FUSED.keys() - {"Sigmoid"}
+    left = [s for s in spelled if not any(n.op_type in whole for n in behind(result.model, s))]
+    lines = [line for line in result.near_misses() if " needs " in line]
+    silent = [s.drawing.fault for s in left if not any(s.prefix in line for line in lines)]
+    assert left
+    assert not silent, "\n".join(result.near_misses())
+
+
+@pytest.mark.parametrize(("formula", "picks", "fault", "said"), UNFIT)
+def test_a_near_miss_names_what_does_not_fit_of_a_change(
+    formula: str, picks: dict[str, str], fault: str, said: str
+) -> None:
+    result = saturate_and_extract(model_of([FORMULAS[formula](Drawing(picks=picks, fault=fault), "")]))
+    assert not result.report.counts()
+    assert any(said in line for line in result.near_misses()), result.near_misses()
 
 
 # ---- the grammar itself

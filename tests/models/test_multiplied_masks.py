@@ -118,3 +118,18 @@ def test_zeros_and_ones_select_wherever_they_come_from(name: str) -> None:
 def test_other_numbers_do_not(name: str) -> None:
     result = saturate_and_extract(square(NO_TRUTHS[name]), verify=True)
     assert not result.report.counts(), result.report.text()
+
+
+def test_a_near_miss_names_the_mask_that_may_have_other_numbers() -> None:
+    """Of each mask that is not proved to be of zeros and ones, and that is what is to be proved."""
+    for name in NO_TRUTHS:
+        lines = saturate_and_extract(square(NO_TRUTHS[name])).near_misses()
+        assert any("sdpa-matmul" in x and "every element of m is 0 or 1: m is" in x and "(m)" in x for x in lines), (
+            lines
+        )
+
+
+def test_a_near_miss_names_the_number_that_the_mask_is_subtracted_from() -> None:
+    (line,) = saturate_and_extract(model(FALSE["of two"])).near_misses()
+    assert "selected-rest" in line
+    assert line.endswith("leads if value(o) = 1.0: o is float32[] 2 (two)")
