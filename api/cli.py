@@ -219,6 +219,8 @@ def explain(
         result.near_misses(progress)
         progress("replaying the rules")
         lines = list(explanation(result.report, found, node, result.explain))
+        if node is not None:
+            lines += others(model, node, settings, progress)
     for line in lines:
         typer.echo(one_line(line))
 
@@ -285,6 +287,19 @@ def explanation(
         yield f"unchanged: {report.unchanged}"
     if node is None:
         yield from (f"assumes: {a}" for a in report.assumptions)
+
+
+def others(
+    model: Path, node: str, settings: dict[str, Any], progress: Callable[[str], None]
+) -> Iterator[str]:  # fmt: skip
+    """One line per way to compute the value of a node, with what it costs at each workload and what it would add."""
+    from . import saturate
+
+    dims, how = settings["dims"], {key: value for key, value in settings.items() if key != "dims"}
+    with contextlib.suppress(ModelError):  # nothing to choose from: the node is gone, or was not looked at
+        yield from (
+            f"could be: {one}" for one in saturate(model, **how, progress=progress).alternatives(node, dims=dims)
+        )
 
 
 def limits(iterations: int | None, tuples: int | None, seconds: float | None) -> Limits | None:

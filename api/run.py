@@ -322,10 +322,16 @@ class Run:
         self, saturated: Saturated, name: str, cost: CostModel, workloads: Sequence[Workload]
     ) -> list[Alternative]:  # fmt: skip
         """The members of the e-class of a value, or of the first output of a node, the best first."""
-        for space in self._priced(saturated, cost, workloads):
+        spaces = self._priced(saturated, cost, workloads)
+        for space in spaces:
             cls = space.space.class_of(name)
             if cls is not None:
                 return self._members(space, cls)
+        self._extract(saturated, cost, workloads, once=False)
+        for explainer in self.explainers:  # a fused node of the cheapest graph has a name that the model has not
+            for space in spaces:
+                if name in explainer.nodes and explainer.frozen is space.space.frozen:
+                    return self._members(space, explainer.nodes[name])
         where = saturated.report.unchanged or "no output needs it, it is a known number, or nothing is named so"
         raise ModelError(f"there is no e-class of {name!r}: {where}")
 

@@ -67,8 +67,9 @@ class Space:
     ) -> list[Alternative]:  # fmt: skip
         """All ways to compute a value of the model, the best first: the members of its e-class.
 
-        name: a value, or a node, of the model that was saturated. Raises ModelError for a name that nothing has, or
-        whose value is not looked at since no output needs it or it is a known number; CostError.
+        name: a value, or a node, of the model that was saturated, or a fused node of what `extract` gives. Raises
+        ModelError for a name that nothing has, or whose value is not looked at since no output needs it or it is a
+        known number; CostError.
         """
         run, wanted = self._run(), workloads(dims)
         model = self._settings.priced(cost, run.report)

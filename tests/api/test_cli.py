@@ -317,6 +317,17 @@ def test_explain_one_node(node: str, shown: str, library: Library, model: Path) 
     assert lines == [shown]
 
 
+def test_explain_says_what_else_a_node_could_be() -> None:
+    name = "/model/model/layers.0/self_attn/q_norm/Mul_1"
+    done = run("explain", Path(__file__).parents[2] / "examples" / "qwen3_2layers.onnx", "--node", name, "-q")
+    assert done.exit_code == 0, done.output
+    others = [line for line in done.stdout.splitlines() if line.startswith("could be: ")]
+    assert others[0].startswith("could be: RMSNorm(")
+    assert others[0].endswith("us; chosen")
+    assert others[1].startswith("could be: Mul(")
+    assert others[1].endswith(" us")
+
+
 def test_explain_an_unknown_node(library: Library, model: Path) -> None:
     done = run("explain", model, "--node", "nowhere", "-q")
     assert done.exit_code == 1

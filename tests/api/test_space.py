@@ -268,6 +268,14 @@ def test_a_caller_sees_what_its_own_operator_would_have_cost() -> None:
     assert found[1].operands == ("x",)
 
 
+def test_a_fused_node_of_the_result_has_alternatives_too(space: Space) -> None:
+    fused = next(f.node for f in space.extract().report.fused if f.op == "Attention")
+    found = space.alternatives(fused)
+    assert found[0].chosen
+    assert found[0].op.startswith("OnnxAttention")
+    assert len(found) > 1
+
+
 def test_no_alternatives_for_what_is_no_value(space: Space) -> None:
     with pytest.raises(ModelError, match="no e-class of 'nowhere'"):
         space.alternatives("nowhere")
