@@ -28,8 +28,8 @@ class Mask:
 class Attention:
     """One way to write an attention of heads [batch, heads, length, size] to the values of the heads."""
 
-    def __init__(self, w: Writer, head: int) -> None:
-        self.w, self.head, self.scale = w, head, head**-0.5
+    def __init__(self, w: Writer, head: int, heads: int = HEADS) -> None:
+        self.w, self.head, self.heads, self.scale = w, head, heads, head**-0.5
         self.rank = 4
 
     # ---- scores
@@ -44,7 +44,7 @@ class Attention:
             return w.num(x) if root == "constant" else w.Sqrt(w.num(x * x))
 
         if self.rank == 4 and w.draw.wrong("attention.scale for each head"):
-            q = w.Mul(q, w.const(np.linspace(0.2, 2, HEADS).reshape(HEADS, 1, 1)))
+            q = w.Mul(q, w.const(np.linspace(0.2, 2, self.heads).reshape(-1, 1, 1)))
         match scaled:
             case "q":
                 q = w.mul(q, number(s))

@@ -57,7 +57,7 @@ def block(draw: Drawing, prefix: str = "") -> Spelling:
     if kv != HEADS:
         k, v = (attention.repeated(w, p, HEADS // kv, kv, HEAD) for p in (k, v))
     mask = attention.mask_of(w, x, 1, 3, 4, MASKS, cached=False)
-    o = attention.Attention(w, HEAD)(q, k, v, mask)
+    o = attention.Attention(w, HEAD, HEADS)(q, k, v, mask)
     x = w.add(x, times(attention.merged(w, o, WIDTH), "o"))
     up = times(norm(x, 1), "up")
     act = {"erf": gelu.erf, "tanh": gelu.tanh}.get(activation)
