@@ -295,7 +295,8 @@ def others(
     """One line per way to compute the value of a node, with what it costs at each workload and what it would add."""
     from . import saturate
 
-    dims, how = settings["dims"], {key: value for key, value in settings.items() if key != "dims"}
+    of_extraction = {key: settings[key] for key in ("cost", "dims") if key in settings}
+    how = {key: value for key, value in settings.items() if key not in of_extraction}
     with contextlib.suppress(ModelError):  # nothing to choose from: the node is gone, or was not looked at
         yield from (
             f"could be: {one}" for one in saturate(model, **how, progress=progress).alternatives(node, dims=dims)
