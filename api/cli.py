@@ -299,7 +299,7 @@ def others(
     how = {key: value for key, value in settings.items() if key not in of_extraction}
     with contextlib.suppress(ModelError):  # nothing to choose from: the node is gone, or was not looked at
         yield from (
-            f"could be: {one}" for one in saturate(model, **how, progress=progress).alternatives(node, dims=dims)
+            f"could be: {one}" for one in saturate(model, **how, progress=progress).alternatives(node, **of_extraction)
         )
 
 
