@@ -84,6 +84,10 @@ def _solve(problem: Problem, node_limit: int | None, deadline: float | None, exa
 
 
 def _solve_component(part: Problem, node_limit: int | None, deadline: float | None, exact: bool) -> Solution:
+    if exact and len(part.options) == 1:
+        [(cls, options)] = part.options.items()
+        best = min(options, key=lambda option: option.weight)
+        return Solution({cls: best}, float(best.weight // part.unit))
     greedy = _greedy(part)
     if not exact:
         floor = sum(min(option.weight for option in part.options[cls]) // part.unit for cls in part.roots)
@@ -100,8 +104,8 @@ def _solve_component(part: Problem, node_limit: int | None, deadline: float | No
         return program.solve(greedy, node_limit, deadline)
     # More of it may be required now, which parts the problem and lifts the next bound.
     inner = _solve(left, node_limit, deadline, exact)
-    best = min(inner.choice, greedy, key=weigh)
-    return Solution(best, min(inner.bound, float(weigh(best) // part.unit)), inner.messages, inner.exact)
+    choice = min(inner.choice, greedy, key=weigh)
+    return Solution(choice, min(inner.bound, float(weigh(choice) // part.unit)), inner.messages, inner.exact)
 
 
 def _greedy(part: Problem) -> Choice:

@@ -42,6 +42,7 @@ class Program:
         self.objective = [cost * self.scale for cost in self.costs]
         self.floor = 0.0  # of the optimum without integrality, scaled; added: by each option, at least
         self.added: list[float] = []
+        self.height = {cls: place for place, cls in enumerate(part.options)}
         self.upper = [1.0] * len(self.options)
         self.entries: list[tuple[int, int, float]] = []
         self.low: list[float] = []
@@ -113,7 +114,6 @@ class Program:
         Any solution carries it, since the path from the root ends. The rows say little about whole solutions,
         but cut off the fractional ones that halve each of two ways and so pay half of what lies below both.
         """
-        height = {cls: place for place, cls in enumerate(self.part.options)}
         inflow: dict[int, list[tuple[int, float]]] = {root: []}
         outflow: dict[int, list[tuple[int, float]]] = {}
         pending = [root]
@@ -125,7 +125,7 @@ class Program:
                 self._row([(flow, 1.0), *self._sum([option], -1.0)], -math.inf, 0.0)
                 outflow[cls].append((flow, 1.0))
                 if option.children:
-                    child = max(option.children, key=height.__getitem__)
+                    child = max(option.children, key=self.height.__getitem__)
                     if child not in inflow:
                         pending.append(child)
                     inflow.setdefault(child, []).append((flow, -1.0))
