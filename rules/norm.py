@@ -161,16 +161,14 @@ def rms_norm_plain(x: Tensor, h: Int, to: Int, eps: Float) -> Sides:
 # --------------------------------------------------------------------------------------------------- LayerNormalization
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
-def center_sub(x: Tensor) -> Sides:
-    """x - mean(x) = center(x)   for floating x: the mean of integers is rounded"""
-    return Sides(x - mean(x), center(x), when=[floating(x)])
-
-
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
-def center_turned(x: Tensor) -> Sides:
-    """mean(x) - x = -center(x)"""
-    return Sides(mean(x) - x, -center(x), when=[floating(x)])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(turned=(0, 1)),
+    holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")],
+)  # fmt: skip
+def center_sub(x: Tensor, turned: int) -> Sides:
+    """x - mean(x) = center(x), and mean(x) - x = -center(x)   for floating x: the mean of integers is rounded"""
+    whole, middle = (-center(x), mean(x) - x) if turned else (center(x), x - mean(x))
+    return Sides(middle, whole, when=[floating(x)])
 
 
 @rule(stage="fuse", contract="finite", assumes=[NO_CANCELLATION], holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])

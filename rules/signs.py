@@ -47,16 +47,13 @@ def neg_neg(x: Tensor) -> Sides:
 # ------------------------------------------------------------------------------------------------- other ways to negate
 
 
-@rule(holds=dict(x="b s", c="=-1"), refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=-1:1 1 1")])
-def mul_minus_one(x: Tensor, c: Tensor) -> Sides:
-    """x * -1 = -x"""
-    return Sides(x * c, -x, when=exactly(c, x, -1.0))
-
-
-@rule(holds=dict(x="b s", c="=-1"), refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=-1:1 1 1")])
-def div_minus_one(x: Tensor, c: Tensor) -> Sides:
-    """x / -1 = -x"""
-    return Sides(x / c, -x, when=exactly(c, x, -1.0))
+@rule(
+    expand=dict(divides=(0, 1)), holds=dict(x="b s", c="=-1"),
+    refuse=[dict(x="b s", c="=1"), dict(x="b s", c="=-1:1 1 1")],
+)  # fmt: skip
+def times_minus_one(x: Tensor, c: Tensor, divides: int) -> Sides:
+    """x * -1 = x / -1 = -x"""
+    return Sides(x / c if divides else x * c, -x, when=exactly(c, x, -1.0))
 
 
 # --------------------------------------------------------------------------------------- out of products and functions
@@ -102,16 +99,10 @@ def neg_even(x: Tensor) -> Sides:
 # ---------------------------------------------------------------------------------------------------- in sums
 
 
-@rule(holds=dict(x="b s", y="b s"))
-def add_neg(x: Tensor, y: Tensor) -> Sides:
-    """x + (-y) = x - y"""
-    return Sides(x + -y, x - y)
-
-
-@rule(holds=dict(x="b s", y="b s"))
-def sub_neg(x: Tensor, y: Tensor) -> Sides:
-    """x - (-y) = x + y"""
-    return Sides(x - -y, x + y)
+@rule(expand=dict(below=(0, 1)), holds=dict(x="b s", y="b s"))
+def add_neg(x: Tensor, y: Tensor, below: int) -> Sides:
+    """x + (-y) = x - y, and x - (-y) = x + y"""
+    return Sides(x - -y, x + y) if below else Sides(x + -y, x - y)
 
 
 # 1 / 0 would show the sign of a 0, which these do not keep.
