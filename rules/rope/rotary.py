@@ -109,16 +109,10 @@ def paired_sign(x: Tensor, y: Tensor, pairs: Int) -> Sides:
 # ------------------------------------------------------------------------------------ where a doubled table comes from
 
 
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_pairs(x: Tensor, pairs: Int) -> Sides:
-    """pairs of x and x = wide(x)"""
-    return Sides(paired(x, x, pairs), wide(x, pairs))
-
-
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_signed(x: Tensor, pairs: Int) -> Sides:
-    """pairs of -x and x = wide(x), signed"""
-    return Sides(paired(-x, x, pairs), wide(x, pairs, -1))
+@rule(stage="marker", expand=dict(sign=(1, -1)), holds=dict(x="b s h", pairs=1))
+def wide_pairs(x: Tensor, pairs: Int, sign: int) -> Sides:
+    """pairs of x and x = wide(x), and pairs of -x and x = wide(x), signed"""
+    return Sides(paired(x if sign > 0 else -x, x, pairs), wide(x, pairs, sign))
 
 
 @rule(stage="marker", holds=dict(x="b s H", H=(2, 3)))
