@@ -32,16 +32,10 @@ class Count:
 Counts = dict[int, Count]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A tensor, to which `ones` adds axes of size 1."""
-
-    source: ir.Value
-    ones: tuple[int, ...]
-
-
-def gathered(node: ir.Node, shapes: Shapes) -> Taken | None:
-    """What a GatherND, or a Gather along the first axis, takes if that is all of each axis."""
+def gathered(node: ir.Node, shapes: Shapes) -> tuple[ir.Value, tuple[int, ...]] | None:
+    """What a GatherND, or a Gather along the first axis, takes if that is all of each axis, and the axes of size 1 that
+    it adds.
+    """
     data, ids = node.inputs[0], node.inputs[1]
     if node.op_type == "Gather" and data is not None and node.attributes.get_int("axis", 0) not in (
         0, -len(shapes.of(data).dims or ()),
@@ -57,7 +51,7 @@ def gathered(node: ir.Node, shapes: Shapes) -> Taken | None:
     if along != sorted(set(along)) or any(out[axis] != 1 for axis in ones):
         return None
     whole = shapes.of(source).dims == tuple(count.size for count in counts)
-    return Taken(source, ones) if whole else None
+    return (source, ones) if whole else None
 
 
 def _of_columns(

@@ -161,7 +161,7 @@ class _Reader:
             outputs = [o for o in node.outputs if o in needed and not self._known(o)]
             if outputs:
                 live.add(node)
-                needed.update(self._canonical(v) for v in self._dependencies(node))
+                needed.update(self._canonical(v) for spelling in self._spellings(node) for v in _leaves(spelling))
         return live
 
     def _alias(self, value: ir.Value) -> None:
@@ -184,10 +184,6 @@ class _Reader:
             f.dtype == ir.DataType.INT64 and f.dims is not None and f.elems is not None and len(f.elems) <= _LONGEST
             and len(f.dims) <= 1 and len(f.elems) > 0 and all(isinstance(e, int) for e in f.elems)
         )  # fmt: skip
-
-    def _dependencies(self, node: ir.Node) -> Iterable[ir.Value]:
-        for spelling in self._spellings(node):
-            yield from _leaves(spelling)
 
     def _spellings(self, node: ir.Node) -> list[Spelling]:
         """The ways to read a node, at least one; `("Op", node)` stands for the opaque term."""

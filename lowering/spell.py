@@ -68,13 +68,11 @@ class Read:
         return numbers if elems is not None and len(numbers) == len(elems) else None
 
     def int(self, name: str, default: int) -> int:
-        a = self.node.attributes.get(name)
-        return default if a is None else a.as_int()
+        return self.node.attributes.get_int(name, default)
 
     def float(self, name: str, default: float) -> float:
         """As onnxruntime has it, in 32 bits, wherever it comes from: one that is not written equals one that is."""
-        a = self.node.attributes.get(name)
-        return float(np.float32(default if a is None else a.as_float()))
+        return float(np.float32(self.node.attributes.get_float(name, default)))
 
     def list(self, name: str) -> _Integers | None:
         a = self.node.attributes.get(name)
@@ -94,8 +92,7 @@ class Read:
         return self.facts(i).dtype == ir.DataType.BOOL
 
     def string(self, name: str, default: str) -> str:
-        a = self.node.attributes.get(name)
-        return default if a is None else a.as_string()
+        return self.node.attributes.get_string(name, default)
 
     def last_axis(self, name: str, default: _Integer) -> bool:
         """Whether the axis an attribute names is the last one."""
@@ -359,9 +356,10 @@ def _taken(r: Read) -> Spelling | None:
     found = gathered(r.node, r.shapes)
     if found is None:
         return None
-    spelled: Spelling = found.source
-    for k, axis in enumerate(found.ones):
-        spelled = ("Unsqueeze", spelled, axis + len(found.ones) - k - 1)
+    source, ones = found
+    spelled: Spelling = source
+    for k, axis in enumerate(ones):
+        spelled = ("Unsqueeze", spelled, axis + len(ones) - k - 1)
     return spelled
 
 
@@ -370,10 +368,11 @@ def _taken_at_once(r: Read) -> Spelling | None:
     found, out = gathered(r.node, r.shapes), r.out().dims
     if found is None or out is None:
         return None
-    given = r.shapes.of(found.source).dims or ()
+    source, ones = found
+    given = r.shapes.of(source).dims or ()
     sizes = iter(given)
-    target = _target(given, tuple(1 if k - len(out) in found.ones else next(sizes) for k in range(len(out))))
-    return None if target is None else ("Reshape", found.source, ("Ints", target))
+    target = _target(given, tuple(1 if k - len(out) in ones else next(sizes) for k in range(len(out))))
+    return None if target is None else ("Reshape", source, ("Ints", target))
 
 
 def _picked(r: Read, axis: _Integer) -> Spelling | None:

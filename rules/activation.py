@@ -7,27 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..egraph.engine.lang import (
-    Float,
-    Guard,
-    Int,
-    Sides,
-    Tensor,
-    apply,
-    call,
-    dtype,
-    eq,
-    exactly,
-    lt,
-    near,
-    rank,
-    real,
-    rule,
-    scalar,
-    supported,
-    tensor,
-    thin,
-)
+from ..egraph.engine.lang import *
 from ..egraph.terms import Op
 from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
 from .numbers import ROUNDED, about
@@ -99,22 +79,16 @@ def tanh(x: Tensor) -> Tensor:
 
 
 @rule(
-    stage="marker", contract="reassociated",
-    holds=[dict(x="b s", o="=1"), dict(x="b s", o="=1:1")], refuse=[dict(x="b s", o="=2"), dict(x="b s", o="=1:1 1 1")],
-)  # fmt: skip
-def sigmoid_reciprocal(x: Tensor, o: Tensor) -> Sides:
-    """reciprocal(1 + exp(x)) = sigmoid(-x)"""
-    return Sides(tensor("Reciprocal", o + tensor("Exp", x)), sigmoid(-x), when=exactly(o, x, 1.0))
-
-
-@rule(
-    stage="marker", contract="reassociated",
+    stage="marker", contract="reassociated", expand=dict(divides=(0, 1)),
     holds=[dict(x="b s", y="b s", o="=1"), dict(x="b s", y="", o="=1:1")],
     refuse=[dict(x="b s", y="b s", o="=2"), dict(x="b s", y="b s", o="=1:1 1 1")],
 )  # fmt: skip
-def sigmoid_div(x: Tensor, y: Tensor, o: Tensor) -> Sides:
-    """y / (1 + exp(x)) = y * sigmoid(-x)"""
-    return Sides(y / (o + tensor("Exp", x)), y * sigmoid(-x), when=exactly(o, x, 1.0))
+def sigmoid_reciprocal(x: Tensor, y: Tensor, o: Tensor, divides: int) -> Sides:
+    """reciprocal(1 + exp(x)) = sigmoid(-x), and y / (1 + exp(x)) = y * sigmoid(-x)"""
+    below, when = o + tensor("Exp", x), exactly(o, x, 1.0)
+    if divides:
+        return Sides(y / below, y * sigmoid(-x), when=when)
+    return Sides(tensor("Reciprocal", below), sigmoid(-x), when=when)
 
 
 _LIKE_TANH: dict[str, Any] = dict(x="b s", v=2.0, o="=-1")
@@ -168,40 +142,23 @@ def cubic_sum(x: Tensor, d: Tensor, v: Float, inner: int, kind: int) -> Sides:
     return Sides(x + cube, cubic(x), when=_constant(d, x, v, kind))
 
 
-_FACTORED = dict(x="b h", d="=0.044715", o="=1")
-
-
-def _squared(x: Tensor, d: Tensor, o: Tensor, inner: int) -> Tensor:
-    """o + d * x**2"""
-    return o + (d * x * x if inner else d * (x * x))
+_FACTORED = dict(x="b h", c="", d="=0.044715", o="=1")
 
 
 @rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), kind=ROUNDED),
+    stage="marker", contract="reassociated", expand=dict(scales=(0, 1), inner=(0, 1), kind=ROUNDED),
     holds=[_FACTORED, _halved(_FACTORED)],
     refuse=[dict(_FACTORED, d="=0.04472"), dict(_FACTORED, d="=0.04"), _halved(dict(_FACTORED, d="=0.04")),
             dict(_FACTORED, d="=0.044725"), dict(_FACTORED, o="=2"),
             dict(_FACTORED, d="=0.044715:1 1 1"), dict(_FACTORED, o="=1:1 1 1"), _doubled(_FACTORED)],
 )  # fmt: skip
-def cubic_factored(x: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, kind: int) -> Sides:
-    """x * (1 + 0.044715*x*x) = cubic(x)"""
+def cubic_factored(
+    x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, scales: int, inner: int, kind: int
+) -> Sides:  # fmt: skip
+    """x * (1 + 0.044715*x*x) = cubic(x), and (x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
+    factor = o + (d * x * x if inner else d * (x * x))
     when = [*_constant(d, x, v, kind), *exactly(o, x, 1.0)]
-    return Sides(x * _squared(x, d, o, inner), cubic(x), when=when)
-
-
-@rule(
-    stage="marker", contract="reassociated", expand=dict(inner=(0, 1), kind=ROUNDED),
-    holds=[dict(_FACTORED, c=""), _halved(dict(_FACTORED, c=""))],
-    refuse=[dict(_FACTORED, c="", d="=0.04472"), dict(_FACTORED, c="", d="=0.04"),
-            _halved(dict(_FACTORED, c="", d="=0.04")),
-            dict(_FACTORED, c="", d="=0.044725"), dict(_FACTORED, c="", o="=2"),
-            dict(_FACTORED, c="", d="=0.044715:1 1 1"), dict(_FACTORED, c="", o="=1:1 1 1"),
-            _doubled(dict(_FACTORED, c=""))],
-)  # fmt: skip
-def cubic_factored_scaled(x: Tensor, c: Tensor, d: Tensor, o: Tensor, v: Float, inner: int, kind: int) -> Sides:
-    """(x * c) * (1 + 0.044715*x*x) = cubic(x) * c"""
-    when = [*_constant(d, x, v, kind), *exactly(o, x, 1.0)]
-    return Sides((x * c) * _squared(x, d, o, inner), cubic(x) * c, when=when)
+    return Sides((x * c if scales else x) * factor, cubic(x) * c if scales else cubic(x), when=when)
 
 
 _SPREAD = dict(x="b h", c="=0.8", d="=0.035772")

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import (
-    Float,
-    Sides,
-    Tensor,
-    eq,
-    exactly,
-    le,
-    rank,
-    real,
-    rule,
-    scalar,
-    tensor,
-    zero_or_more,
-)
+from ..egraph.engine.lang import *
 
 
 @rule(holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])

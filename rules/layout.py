@@ -2,30 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import (
-    Int,
-    Ints,
-    Sides,
-    Tensor,
-    at,
-    call,
-    count,
-    dim,
-    elem,
-    eq,
-    length,
-    ne,
-    num,
-    rank,
-    reshape,
-    rule,
-    sizes,
-    slice_,
-    squeeze,
-    tensor,
-    transpose,
-    unsqueeze,
-)
+from ..egraph.engine.lang import *
 
 
 @rule(
@@ -122,16 +99,10 @@ def reshape_squeeze(x: Tensor, shape: Tensor, axis: Int) -> Sides:
     return Sides(same, x, when=[eq(sizes(same), sizes(x))])
 
 
-@rule(holds=dict(x="b s h"))
-def transpose_added_axis(x: Tensor) -> Sides:
-    """transpose(unsqueeze(x, -2), 0213) = unsqueeze(x, -3)   for x of rank 3"""
-    return Sides(transpose(unsqueeze(x, -2), (0, 2, 1, 3)), unsqueeze(x, -3))
-
-
-@rule(holds=dict(x="b s h"))
-def transpose_added_head(x: Tensor) -> Sides:
-    """transpose(unsqueeze(x, -3), 0213) = unsqueeze(x, -2)   for x of rank 3"""
-    return Sides(transpose(unsqueeze(x, -3), (0, 2, 1, 3)), unsqueeze(x, -2))
+@rule(expand=dict(axis=(-2, -3)), holds=dict(x="b s h"))
+def transpose_added_axis(x: Tensor, axis: int) -> Sides:
+    """transpose(unsqueeze(x, -2), 0213) = unsqueeze(x, -3)   for x of rank 3, and the other way round"""
+    return Sides(transpose(unsqueeze(x, axis), SWAP), unsqueeze(x, -5 - axis))
 
 
 @rule(

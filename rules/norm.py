@@ -8,31 +8,7 @@ Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalizatio
 from __future__ import annotations
 
 from ..egraph.engine.assumption import NO_CANCELLATION
-from ..egraph.engine.lang import (
-    Float,
-    Int,
-    Sides,
-    Tensor,
-    call,
-    cast,
-    dim,
-    dtype,
-    eq,
-    filled,
-    float_of,
-    floating,
-    ints,
-    ne,
-    num,
-    rank,
-    real,
-    rule,
-    scalar,
-    squeeze,
-    supported,
-    tensor,
-    thin,
-)
+from ..egraph.engine.lang import *
 from ..egraph.terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from .numbers import ROUNDED, about
 from .powers import rsqrt, sqrt
@@ -161,16 +137,14 @@ def rms_norm_plain(x: Tensor, h: Int, to: Int, eps: Float) -> Sides:
 # --------------------------------------------------------------------------------------------------- LayerNormalization
 
 
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
-def center_sub(x: Tensor) -> Sides:
-    """x - mean(x) = center(x)   for floating x: the mean of integers is rounded"""
-    return Sides(x - mean(x), center(x), when=[floating(x)])
-
-
-@rule(stage="fuse", contract="reassociated", holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])
-def center_turned(x: Tensor) -> Sides:
-    """mean(x) - x = -center(x)"""
-    return Sides(mean(x) - x, -center(x), when=[floating(x)])
+@rule(
+    stage="fuse", contract="reassociated", expand=dict(turned=(0, 1)),
+    holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")],
+)  # fmt: skip
+def center_sub(x: Tensor, turned: int) -> Sides:
+    """x - mean(x) = center(x), and mean(x) - x = -center(x)   for floating x: the mean of integers is rounded"""
+    whole, middle = (-center(x), mean(x) - x) if turned else (center(x), x - mean(x))
+    return Sides(middle, whole, when=[floating(x)])
 
 
 @rule(stage="fuse", contract="finite", assumes=[NO_CANCELLATION], holds=dict(x="b s h"), refuse=[dict(x="b s h:int64")])

@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import (
-    Int,
-    Sides,
-    Tensor,
-    call,
-    dtype,
-    elem,
-    eq,
-    exactly,
-    float_of,
-    floating,
-    le,
-    length,
-    num,
-    rule,
-    tensor,
-    thin,
-    zero_or_more,
-)
+from ..egraph.engine.lang import *
 
 #: Above any exponent of a formula, and a number in float16 as well.
 _LARGEST = 1024
@@ -75,23 +57,15 @@ def pow_three(x: Tensor, c: Tensor) -> Sides:
 
 
 @rule(
-    stage="marker", contract="reassociated",
-    holds=[dict(x="squares b h", c="=0.5"), dict(x="squares b h", c="=0.5:1")],
-    refuse=[dict(x="squares b h", c="=0.25"), dict(x="squares b h", c="=0.5:1 1 1"), dict(x="b h", c="=0.5")],
+    stage="marker", contract="reassociated", expand=dict(inverse=(0, 1)),
+    holds=[dict(x="squares b h", c=c) for c in ("=0.5", "=0.5:1", "=-0.5", "=-0.5:1")],
+    refuse=[*(dict(x="squares b h", c=c) for c in ("=0.25", "=0.5:1 1 1", "=-0.5:1 1 1")),
+            *(dict(x="b h", c=c) for c in ("=0.5", "=-0.5"))],
 )  # fmt: skip
-def pow_half(x: Tensor, c: Tensor) -> Sides:
-    """x ** 0.5 = sqrt(x)   for x of 0 and above: of -inf and -0.0 they differ"""
-    return Sides(call("Pow", x, c), sqrt(x), when=[*exactly(c, x, 0.5), zero_or_more(x)])
-
-
-@rule(
-    stage="marker", contract="reassociated",
-    holds=[dict(x="squares b h", c="=-0.5"), dict(x="squares b h", c="=-0.5:1")],
-    refuse=[dict(x="squares b h", c="=0.5"), dict(x="squares b h", c="=-0.5:1 1 1"), dict(x="b h", c="=-0.5")],
-)  # fmt: skip
-def pow_minus_half(x: Tensor, c: Tensor) -> Sides:
-    """x ** -0.5 = rsqrt(x)   for x of 0 and above: of -inf and -0.0 they differ"""
-    return Sides(call("Pow", x, c), rsqrt(x), when=[*exactly(c, x, -0.5), zero_or_more(x)])
+def pow_half(x: Tensor, c: Tensor, inverse: int) -> Sides:
+    """x ** 0.5 = sqrt(x), x ** -0.5 = rsqrt(x)   for x of 0 and above: of -inf and -0.0 they differ"""
+    when = [*exactly(c, x, -0.5 if inverse else 0.5), zero_or_more(x)]
+    return Sides(call("Pow", x, c), rsqrt(x) if inverse else sqrt(x), when=when)
 
 
 # ------------------------------------------------------------------------------------------------------------ inverses
@@ -116,9 +90,3 @@ def rsqrt_reciprocal(x: Tensor) -> Sides:
 def rsqrt_inside(x: Tensor) -> Sides:
     """sqrt(reciprocal(x)) = rsqrt(x)   for x of 0 and above: of -0.0 they differ"""
     return Sides(sqrt(reciprocal(x)), rsqrt(x), when=[zero_or_more(x)])
-
-
-__all__ = [
-    "pow_half", "pow_integer", "pow_minus_half", "pow_three", "pow_two", "reciprocal",
-    "reciprocal_div", "rsqrt", "rsqrt_inside", "rsqrt_reciprocal", "sqrt",
-]  # fmt: skip

@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import (
-    Guard,
-    Int,
-    Ints,
-    Sides,
-    Tensor,
-    Tensors,
-    arange,
-    at,
-    call,
-    concat,
-    dim,
-    elem,
-    eq,
-    le,
-    lt,
-    num,
-    rank,
-    rule,
-    slice_,
-    tensor,
-    unsqueeze,
-)
+from itertools import accumulate
+
+from ..egraph.engine.lang import *
 
 
 def part(x: Tensor, axis: Int, sizes: Ints, k: int) -> Tensor:
@@ -61,34 +41,15 @@ def stack_pair(x: Tensor, y: Tensor, axis: Int) -> Sides:
     return Sides(concat([unsqueeze(x, axis), unsqueeze(y, axis)], axis), tensor("Stack", x, y, axis))
 
 
-@rule(holds=dict(x="b 5", axis=-1, z=(2, 3)))
-def split_first(x: Tensor, axis: Int, z: Ints) -> Sides:
-    """split(x, [z0, ..], axis)[0] = x[0:z0 on axis]"""
-    return Sides(part(x, axis, z, 0), slice_(x, 0, at(z, 0), axis))
-
-
-@rule(holds=dict(x="b 5", axis=-1, z=(2, 3)))
-def split_second(x: Tensor, axis: Int, z: Ints) -> Sides:
-    """split(x, [z0, z1, ..], axis)[1] = x[z0:z0+z1 on axis]"""
-    return Sides(part(x, axis, z, 1), slice_(x, at(z, 0), at(z, 0) + at(z, 1), axis))
-
-
-@rule(holds=[dict(x="b 6", axis=-1, z=(2, 3, 1)), dict(x="6 b", axis=-2, z=(1, 2, 3))])
-def split_third(x: Tensor, axis: Int, z: Ints) -> Sides:
-    """split(x, [z0, z1, z2, ..], axis)[2] = x[z0+z1:z0+z1+z2 on axis]"""
-    return Sides(part(x, axis, z, 2), slice_(x, at(z, 0) + at(z, 1), at(z, 0) + at(z, 1) + at(z, 2), axis))
-
-
 @rule(
-    expand=dict(k=(3, 4, 5)),
-    holds=[dict(x="b 8", axis=-1, z=(1, 1, 1, 1, 2, 2)), dict(x="8 b", axis=-2, z=(1, 2, 1, 2, 1, 1))],
+    expand=dict(k=range(6)),
+    holds=[dict(x="b 5", axis=-1, z=(2, 3)), dict(x="b 6", axis=-1, z=(2, 3, 1)), dict(x="6 b", axis=-2, z=(1, 2, 3)),
+           dict(x="b 8", axis=-1, z=(1, 1, 1, 1, 2, 2)), dict(x="8 b", axis=-2, z=(1, 2, 1, 2, 1, 1))],
 )  # fmt: skip
-def split_later(x: Tensor, axis: Int, z: Ints, k: int) -> Sides:
+def split_part(x: Tensor, axis: Int, z: Ints, k: int) -> Sides:
     """split(x, z, axis)[k] = x[sum(z[:k]):sum(z[:k+1]) on axis]"""
-    before = at(z, 0)
-    for j in range(1, k):
-        before = before + at(z, j)
-    return Sides(part(x, axis, z, k), slice_(x, before, before + at(z, k), axis))
+    ends = list(accumulate(at(z, j) for j in range(k + 1)))
+    return Sides(part(x, axis, z, k), slice_(x, ends[k - 1] if k else 0, ends[k], axis))
 
 
 @rule(holds=[dict(x="b 8", axis=-1, start=1, end=7, u=2, v=4), dict(x="8 b", axis=-2, start=2, end=8, u=0, v=3)])
@@ -147,29 +108,18 @@ def _of_pairs(x: Tensor, split: Tensor, outer: Int, inner: Int, r: int) -> list[
 
 
 @rule(
-    expand=dict(r=(2, 3, 4, 5)),
-    holds=[dict(x="b s 6", shape="ints b s 2 3", index=1), dict(x="b n s 6", shape="ints b n s 3 2", index=2)],
+    expand=dict(r=(2, 3, 4, 5), axis=(-2, -1)),
+    holds=[dict(x="b s 6", shape="ints b s 2 3", index=1), dict(x="b n s 6", shape="ints b n s 3 2", index=2),
+           dict(x="b n s 6", shape="ints b n s 2 3", index=2)],
     refuse=[dict(x="3 4", shape="ints 2 3 2", index=1), dict(x="2 3 6", shape="ints 3 2 3 2", index=1),
-            dict(x="2 3 5 6", shape="ints 3 2 5 3 2", index=1), dict(x="2 3 5 2 6", shape="ints 3 2 5 2 3 2", index=1)],
+            dict(x="2 3 5 6", shape="ints 3 2 5 3 2", index=1), dict(x="2 3 5 2 6", shape="ints 3 2 5 2 3 2", index=1),
+            dict(x="3 4", shape="ints 2 2 3", index=1)],
 )  # fmt: skip
-def slice_of_rows(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) -> Sides:
-    """cell(reshape(x, [.., k, h]), index, -2) = x[index*h:index*h+h]"""
+def slice_of_pairs(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int, axis: int) -> Sides:
+    """cell(reshape(x, [.., k, h]), index, -2) = x[index*h:index*h+h], and cell(.., index, -1) = x[index::h]"""
     split = tensor("Reshape", x, shape)
-    return Sides(tensor("Cell", split, index, -2), slice_(x, index * h, index * h + h),
-                 when=_of_pairs(x, split, k, h, r))  # fmt: skip
-
-
-@rule(
-    expand=dict(r=(2, 3, 4, 5)),
-    holds=[dict(x="b s 6", shape="ints b s 3 2", index=1), dict(x="b n s 6", shape="ints b n s 2 3", index=2)],
-    refuse=[dict(x="3 4", shape="ints 2 2 3", index=1), dict(x="2 3 6", shape="ints 3 2 2 3", index=1),
-            dict(x="2 3 5 6", shape="ints 3 2 5 2 3", index=1), dict(x="2 3 5 2 6", shape="ints 3 2 5 2 2 3", index=1)],
-)  # fmt: skip
-def slice_of_columns(x: Tensor, shape: Tensor, index: Int, k: Int, h: Int, r: int) -> Sides:
-    """cell(reshape(x, [.., h, k]), index, -1) = x[index::k]"""
-    split = tensor("Reshape", x, shape)
-    every = slice_(x, index, index + k * (h - 1) + 1, step=k)
-    return Sides(tensor("Cell", split, index, -1), every, when=_of_pairs(x, split, h, k, r))
+    row, every = slice_(x, index * h, index * h + h), slice_(x, index, index + h * (k - 1) + 1, step=h)
+    return Sides(tensor("Cell", split, index, axis), row if axis == -2 else every, when=_of_pairs(x, split, k, h, r))
 
 
 @rule(

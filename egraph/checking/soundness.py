@@ -452,6 +452,3 @@ def replay(rule: Rule, case: str, seed: int) -> list[str]:
     sample = dict(checker.cases())[case]
     problem = checker.once(case, sample, seed)[1]
     return [problem] if problem else []
-
-
-__all__ = ["WITHHELD", "Checker", "bind", "check", "replay", "unequal"]

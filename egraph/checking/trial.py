@@ -194,12 +194,9 @@ class _Seed:
             lines.append(("lowest", f"(lowest {v})"))
         if spec.kind == "causal":
             lines.append(("visible", f"(visible {v})"))
-        if spec.kind in REPEATED:
-            pairs, sign = REPEATED[spec.kind]
-            lines.append(("doubled", f"(doubled {v} {pairs} {sign})"))
-        if spec.kind in TURNS:
-            pairs, sign = TURNS[spec.kind]
-            lines.append(("turns", f"(turns {v} {pairs} {sign})"))
+        for fact, kinds in (("doubled", REPEATED), ("turns", TURNS)):
+            if spec.kind in kinds:
+                lines.append((fact, f"({' '.join(map(str, (fact, v, *kinds[spec.kind])))})"))
         return lines
 
     def _shape(self, v: str, value: np.ndarray, second: np.ndarray) -> list[tuple[str, str]]:

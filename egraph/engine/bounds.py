@@ -43,6 +43,3 @@ def _truths() -> list[Law]:
         ("truth-product", "(zero-or-one x) (zero-or-one y) (= o (Mul x y))", "(zero-or-one o)"),
         *((f"truth-{op}", f"(zero-or-one x) (= o {term})", "(zero-or-one o)") for op, term in moving()),
     ]
-
-
-__all__ = ["HEADER", "laws"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import erf, sigmoid
-from .op import IllFormed, NodeReader, NodeView, Op, declare, form
+from .op import NodeReader, NodeView, Op, declare, form, refusing
 
 
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
@@ -37,11 +37,6 @@ def _erf_plus(x: np.ndarray) -> np.ndarray:
     return np.asarray((1 + erf(x / np.sqrt(2.0))).astype(x.dtype))
 
 
-def _no_scalar(x: np.ndarray) -> None:
-    if not x.ndim:
-        raise IllFormed("onnxruntime's FastGelu takes no scalar")
-
-
 def _read_gelu(node: NodeView) -> tuple[Any, ...] | None:
     if node.string("approximate", "none") != "tanh":
         return ("Gelu", node.x())
@@ -61,7 +56,8 @@ GELU = declare(
     reads={"Gelu": _read_gelu, f"{_MS}Gelu": _read_alone("Gelu")},
 )  # fmt: skip
 FAST_GELU = declare(
-    "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True, requires=_no_scalar,
+    "FastGelu", "x", _fast_gelu, "same", role="fused", floating=True, single=True,
+    requires=refusing(lambda x: not x.ndim, "onnxruntime's FastGelu takes no scalar"),
     forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_alone("FastGelu")},
 )  # fmt: skip
 QUICK_GELU = declare(

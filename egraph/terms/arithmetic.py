@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import NAMES
-from .op import IllFormed, NodeView, Op, declare, form
+from .op import IllFormed, NodeView, Op, declare, form, refusing
 
 
 def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,22 +41,11 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return (1 / (1 + np.exp(-x.astype(np.float64)))).astype(x.dtype)
 
 
-def _cast(x: np.ndarray, to: int) -> np.ndarray:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return x.astype(NAMES[to])
-
-
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind in "iu":
         quotient = np.abs(x) // np.abs(y)
         return np.asarray(np.where((x < 0) != (y < 0), -quotient, quotient), dtype=x.dtype)
-    with np.errstate(all="ignore"):
-        return np.asarray(x / y)
-
-
-def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return np.asarray(np.power(x, y.astype(x.dtype)))
+    return np.asarray(x / y)
 
 
 def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
@@ -69,19 +58,6 @@ def _sum(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
 
 def _kept(reduced: np.ndarray | np.generic, axes: tuple[int, ...], keep: int) -> np.ndarray:
     return np.expand_dims(reduced, axes) if keep else np.asarray(reduced)
-
-
-def _where(c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.where(c, x, y)
-
-
-def _selected(x: np.ndarray, c: np.ndarray, side: int) -> np.ndarray:
-    return np.where(c == bool(side), x, np.zeros_like(x))
-
-
-def _by_truth(x: np.ndarray, c: np.ndarray, side: int) -> None:
-    if c.dtype != bool:
-        raise IllFormed("a choice is made by a boolean")
 
 
 def _contract(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -104,11 +80,6 @@ def _clip_below(x: np.ndarray, low: np.ndarray) -> np.ndarray:
     """The upper bound of a Clip without one is the largest number of the type."""
     largest = np.finfo(x.dtype).max if x.dtype.kind == "f" else np.iinfo(x.dtype).max
     return np.asarray(np.minimum(np.maximum(x, low), largest))
-
-
-def _scalar_bound(x: np.ndarray, low: np.ndarray) -> None:
-    if low.ndim:
-        raise IllFormed("a bound of Clip is a scalar")
 
 
 def _read_clip(node: NodeView) -> tuple[Any, ...] | None:
@@ -143,16 +114,23 @@ TERMS: tuple[Op, ...] = (
     _unary("Sigmoid", sigmoid),
     declare("Not", "x", np.logical_not, "same", boolean=True, exact=True),
     declare("IsNaN", "x", np.isnan, "same", dtype="bool", floating=True),
-    declare("Cast", "x to:i64", _cast, "same", dtype="cast", weights="x", exact=True, folds=True),
+    declare(
+        "Cast", "x to:i64", quiet(lambda x, to: x.astype(NAMES[to])), "same", dtype="cast", weights="x", exact=True,
+        folds=True,
+    ),
     _binary("Add", np.add, commutative=True, weights="x y", folds=True, infix=(" + ", 1)),
     _binary("Mul", np.multiply, commutative=True, weights="x y", folds=True, scales=True, infix=("*", 2)),
     _binary("Sub", np.subtract, folds=True, infix=(" - ", 1)),
     _binary("Div", _divide, folds=True, positive=True, scales=True, infix=("/", 2)),
-    _binary("Pow", _pow, exact=False, same="", folds=True, positive=True, infix=("**", 3)),
+    _binary(
+        "Pow", lambda x, y: np.power(x, y.astype(x.dtype)), exact=False, same="", folds=True, positive=True,
+        infix=("**", 3),
+    ),
     _binary("Max", np.maximum, commutative=True),
     _unary("Relu", lambda x: np.maximum(x, 0).astype(x.dtype), floating=False),
     declare(
-        "ClipBelow", "x low", _clip_below, "same", same="x low", requires=_scalar_bound,
+        "ClipBelow", "x low", _clip_below, "same", same="x low",
+        requires=refusing(lambda x, low: low.ndim > 0, "a bound of Clip is a scalar"),
         forms=(form("Clip", "x low", since=11),), reads={"Clip": _read_clip},
     ),
     _binary("And", np.logical_and, commutative=True, boolean=True),
@@ -162,10 +140,11 @@ TERMS: tuple[Op, ...] = (
     _comparison("LessOrEqual", np.less_equal),
     _comparison("Greater", np.greater),
     _comparison("GreaterOrEqual", np.greater_equal),
-    declare("Where", "c x y", _where, "where", dtype="second", same="x y", moves="x y", exact=True),
+    declare("Where", "c x y", np.where, "where", dtype="second", same="x y", moves="x y", exact=True),
     declare(
-        "Selected", "x c side:i64", _selected, "broadcast", role="marker", requires=_by_truth, common=True,
-        doc="x where c is that side, and 0 elsewhere",
+        "Selected", "x c side:i64", lambda x, c, side: np.where(c == bool(side), x, np.zeros_like(x)), "broadcast",
+        role="marker", requires=refusing(lambda x, c, side: c.dtype != bool, "a choice is made by a boolean"),
+        common=True, doc="x where c is that side, and 0 elsewhere",
     ),
     declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
     declare("Contract", "x y", quiet(_contract), "matmul", role="marker", same="x y", common=True),

@@ -11,7 +11,7 @@ import numpy as np
 
 from .arithmetic import quiet, softmax
 from .norm import rms_norm
-from .op import NODE, IllFormed, NodeView, Op, declare, form
+from .op import NODE, IllFormed, NodeView, Op, declare, form, refusing
 from .rope import bnsh, flat, rope
 
 
@@ -183,11 +183,6 @@ def _flat_fit(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | No
         raise IllFormed("this form of attention takes operands of rank 3")
 
 
-def _yes_or_no(x: np.ndarray, guard: int) -> None:
-    if guard not in (0, 1):
-        raise IllFormed("a softmax has a guard or none")
-
-
 def _one_operand(x: np.ndarray, *numbers: int) -> None:
     _bnsh(x)
 
@@ -228,7 +223,8 @@ TERMS: tuple[Op, ...] = (
         doc="scores, soft cap (0: none), mask added",
     ),
     declare(
-        "SafeSoftmax", "x guard:i64", safe_softmax, "same", role="marker", floating=True, requires=_yes_or_no,
+        "SafeSoftmax", "x guard:i64", safe_softmax, "same", role="marker", floating=True,
+        requires=refusing(lambda x, guard: guard not in (0, 1), "a softmax has a guard or none"),
         doc="softmax; guard 1: rows of NaN become 0",
     ),
     declare(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .op import NODE, IllFormed, Op, declare, form
+from .op import NODE, IllFormed, Op, declare, form, refusing
 
 
 def _reshape(x: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -45,30 +45,6 @@ def _parts_fit(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> None:
         raise IllFormed(f"split of {x.shape} into {sizes}")
 
 
-def _not_empty(x: np.ndarray, target: np.ndarray) -> None:
-    if -1 not in target and x.size == 0:
-        raise IllFormed("reshape of an empty tensor")
-
-
-def _from_the_front(x: np.ndarray, index: int, axis: int) -> None:
-    if index < 0:
-        raise IllFormed("a cell is counted from the front")
-
-
-def _one_type(xs: list[np.ndarray], axis: int) -> None:
-    if len({x.dtype for x in xs}) > 1:
-        raise IllFormed("Concat of different element types")
-
-
-def _trilu(x: np.ndarray, upper: int) -> np.ndarray:
-    return np.triu(x) if upper else np.tril(x)
-
-
-def _a_matrix(x: np.ndarray, upper: int) -> None:
-    if x.ndim < 2:
-        raise IllFormed("a triangle of fewer than two axes")
-
-
 def _axes(name: str) -> tuple[Any, ...]:
     """One axis, an attribute before operator set 13."""
     return form(name, "x", "axes=[axis]"), form(name, "x axis", since=13)
@@ -80,7 +56,10 @@ def _moving(name: str, operands: str, f: Callable[..., Any], shape: str, moves: 
 
 TERMS: tuple[Op, ...] = (
     _moving("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", layout=True, weights="x"),
-    _moving("Reshape", "x target", _reshape, "reshape", requires=_not_empty, layout=True, weights="x"),
+    _moving(
+        "Reshape", "x target", _reshape, "reshape", layout=True, weights="x",
+        requires=refusing(lambda x, target: -1 not in target and x.size == 0, "reshape of an empty tensor"),
+    ),
     _moving("Expand", "x target", _expand, "expand", carries=True),
     _moving(
         "Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze", forms=_axes("Unsqueeze"),
@@ -100,7 +79,8 @@ TERMS: tuple[Op, ...] = (
     _moving("Gather", "x ids axis:i64", lambda x, i, a: np.take(x, i, axis=a), "gather", carries=True, weights="x"),
     _moving(
         "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", "xs", dtype="list",
-        requires=_one_type, short="cat", implied=True,
+        short="cat", implied=True,
+        requires=refusing(lambda xs, axis: len({x.dtype for x in xs}) > 1, "Concat of different element types"),
     ),
     _moving(
         "Split", "x axis:i64 sizes:IV", _split, "split", out=NODE, dtype="", requires=_parts_fit,
@@ -108,7 +88,8 @@ TERMS: tuple[Op, ...] = (
                form("Split", "x sizes", "axis", since=13, outputs="sizes")),
     ),
     declare(  # from the diagonal on
-        "Trilu", "x upper:i64", _trilu, "same", requires=_a_matrix, exact=True,
+        "Trilu", "x upper:i64", lambda x, upper: np.triu(x) if upper else np.tril(x), "same", exact=True,
+        requires=refusing(lambda x, upper: x.ndim < 2, "a triangle of fewer than two axes"),
         forms=(form("Trilu", "x", "upper?1", since=14),),
     ),
     declare(
@@ -116,7 +97,7 @@ TERMS: tuple[Op, ...] = (
         lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64", exact=True,
     ),
     declare("Cell", "x index:i64 axis:i64", lambda x, i, a: np.take(x, i, axis=a), role="marker", common=True,
-            requires=_from_the_front, doc="x at a place"),
+            requires=refusing(lambda x, i, a: i < 0, "a cell is counted from the front"), doc="x at a place"),
     declare("Stack", "x y axis:i64", lambda x, y, a: np.stack([x, y], axis=a), role="marker", common=True,
             doc="both along a new axis"),
 )  # fmt: skip

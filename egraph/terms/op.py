@@ -217,6 +217,16 @@ class Op:
         return found[-1]
 
 
+def refusing(wrong: Callable[..., bool], why: str) -> Callable[..., None]:
+    """For `Op.requires`: raises IllFormed where `wrong` is true of the operands."""
+
+    def check(*operands: Any) -> None:
+        if wrong(*operands):
+            raise IllFormed(why)
+
+    return check
+
+
 def signature(text: str) -> tuple[tuple[str, str], ...]:
     """'x y:i64' -> (('x', 'T'), ('y', 'i64')): operands are tensors unless a sort is given."""
     return tuple((w.split(":")[0], w.split(":")[1] if ":" in w else TENSOR) for w in text.split())

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .op import Assumed, IllFormed, NodeView, Op, declare, form
+from .op import Assumed, IllFormed, NodeView, Op, declare, form, refusing
 
 
 def pair(x: np.ndarray, y: np.ndarray, pairs: int) -> np.ndarray:
@@ -58,10 +58,6 @@ def rope_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
     return turned(x, np.expand_dims(cos, axis), np.expand_dims(sin, axis), pairs, width)
 
 
-def _rope_each(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> np.ndarray:
-    return rope_rows(x, cos, sin, pairs, 0, width)
-
-
 def ms_rope(
     x: np.ndarray, ids: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int, heads: int
 ) -> np.ndarray:
@@ -77,21 +73,6 @@ def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width
     """ai.onnx RotaryEmbedding-23 without position_ids. x [B,N,S,H] or [B,S,N*H]; cos, sin [B,S,R/2]."""
     y = turned(bnsh(x, heads) if x.ndim == 3 else x, cos[:, None], sin[:, None], pairs, width)
     return flat(y) if x.ndim == 3 else y
-
-
-def _one_shape(x: np.ndarray, y: np.ndarray, pairs: int) -> None:
-    if not x.ndim or x.shape != y.shape:
-        raise IllFormed("pairs of tensors of different shapes")
-
-
-def _even(x: np.ndarray, pairs: int) -> None:
-    if not x.ndim or x.shape[-1] % 2:
-        raise IllFormed("a quarter turn of an odd number of channels")
-
-
-def _half_tables(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> None:
-    if any(not t.ndim or 2 * t.shape[-1] != x.shape[-1] for t in (cos, sin)):
-        raise IllFormed("cos and sin have half as many channels as x")
 
 
 def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int) -> None:
@@ -124,16 +105,24 @@ _MS_FORMS = (form("com.microsoft::RotaryEmbedding", "x ids cos sin", _OPTIONS, i
 
 TERMS: tuple[Op, ...] = (
     declare(
-        "Paired", "x y pairs:i64", pair, "wide", role="marker", same="x y", requires=_one_shape, common=True,
+        "Paired", "x y pairs:i64", pair, "wide", role="marker", same="x y", common=True,
+        requires=refusing(lambda x, y, pairs: not x.ndim or x.shape != y.shape, "pairs of tensors of different shapes"),
         doc="cat(x, y), or an element of each in turn",
     ),
     declare(
         "Wide", "x pairs:i64 sign:i64", widen, "wide", role="marker", common=True,
         doc="cat(x, x), or every element twice; with sign -1 the first of each pair is negated",
     ),
-    declare("Rot", "x pairs:i64", rotate, "same", role="marker", requires=_even, doc="quarter turn of each pair"),
     declare(
-        "Rope", "x cos sin pairs:i64", rope, role="marker", same="x cos sin", requires=_half_tables,
+        "Rot", "x pairs:i64", rotate, "same", role="marker", doc="quarter turn of each pair",
+        requires=refusing(lambda x, _: not x.ndim or x.shape[-1] % 2, "a quarter turn of an odd number of channels"),
+    ),
+    declare(
+        "Rope", "x cos sin pairs:i64", rope, role="marker", same="x cos sin",
+        requires=refusing(
+            lambda x, cos, sin, _: any(not t.ndim or 2 * t.shape[-1] != x.shape[-1] for t in (cos, sin)),
+            "cos and sin have half as many channels as x",
+        ),
         doc="x*wide(cos) + rot(x)*wide(sin), broadcasting",
     ),
     declare(
@@ -142,7 +131,8 @@ TERMS: tuple[Op, ...] = (
         doc="rope with caches [B or 1, S, h]; layout 0: x is [B,N,S,H], 1: x is [B,S,N,H]; width 0: all of H turns",
     ),
     declare(
-        "RopeEach", "x cos sin pairs:i64 width:i64", _rope_each, "same",
+        "RopeEach", "x cos sin pairs:i64 width:i64",
+        lambda x, cos, sin, pairs, width: rope_rows(x, cos, sin, pairs, 0, width), "same",
         role="marker", same="x cos sin", requires=_whole_rows,
         doc="rope of [B,N,S,H] with caches [B,S,h], as ONNX RotaryEmbedding has it",
     ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import partial, reduce
 from typing import TypeAlias
 
 Dim: TypeAlias = int | str
@@ -115,22 +116,13 @@ class Dims:
     # ---- arithmetic
 
     def add(self, *dims: Dim) -> Dim:
-        """The sum."""
-        total: Dim = 0
-        for dim in dims:
-            total = self._binary("add", total, dim)
-        return total
+        return reduce(partial(self._binary, "add"), (0, *dims))
 
     def sub(self, a: Dim, b: Dim) -> Dim:
-        """``a - b``."""
         return self._binary("sub", a, b)
 
     def mul(self, *dims: Dim) -> Dim:
-        """The product."""
-        product: Dim = 1
-        for dim in dims:
-            product = self._binary("mul", product, dim)
-        return product
+        return reduce(partial(self._binary, "mul"), (1, *dims))
 
     def floordiv(self, a: Dim, b: Dim) -> Dim:
         """``a`` divided by ``b``, rounded down. ``b`` is taken to be positive: a caller whose ``b`` can be
@@ -149,11 +141,9 @@ class Dims:
         return self.floordiv(self.add(a, b - 1), b)
 
     def max(self, *dims: Dim) -> Dim:
-        """The largest."""
         return self._extreme("max", dims)
 
     def min(self, *dims: Dim) -> Dim:
-        """The smallest."""
         return self._extreme("min", dims)
 
     def broadcast(self, *dims: Dim) -> Dim | None:

@@ -70,6 +70,7 @@ class ValueFacts:
 UNKNOWN = ValueFacts(None, None, None)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Shapes:
     """The facts of one model.
 
@@ -79,25 +80,14 @@ class Shapes:
     ``shared`` names integer inputs whose first axis is believed to have the size of its name.
     """
 
-    def __init__(
-        self,
-        facts: Mapping[ir.Value, ValueFacts],
-        sources: Mapping[str, tuple[ir.Value, int]],
-        named: Mapping[str, AbstractSet[Dim]],
-        whole: AbstractSet[str],
-        readable: Mapping[str, str],
-        dims: Dims,
-        assumed: tuple[Assumption, ...] = (),
-        shared: AbstractSet[str] = frozenset(),
-    ) -> None:
-        self.assumed = assumed
-        self.shared = shared
-        self._facts = facts
-        self._dims = dims
-        self._whole = whole
-        self.sources = dict(sources)
-        self.named = named
-        self.readable = dict(readable)
+    _facts: Mapping[ir.Value, ValueFacts]
+    sources: Mapping[str, tuple[ir.Value, int]]
+    named: Mapping[str, AbstractSet[Dim]]
+    _whole: AbstractSet[str]
+    readable: Mapping[str, str]
+    _dims: Dims
+    assumed: tuple[Assumption, ...]
+    shared: AbstractSet[str]
 
     def of(self, value: ir.Value) -> ValueFacts:
         """The facts of a value of the model, its subgraphs included. Raises KeyError for a value of another

@@ -133,14 +133,11 @@ class _Answers:
     refused: set[str] = field(default_factory=set)  # feeds it refuses once onnxruntime has optimized it
 
     def those(self, quality: Callable[[Noise], bool]) -> list[str]:
-        return sorted({name for _, noise in self.noise for name, entry in noise.items() if quality(entry)})
+        return sorted(name for name, entries in self.outputs().items() if any(map(quality, entries)))
 
     def count(self, quality: Callable[[Noise], Mask]) -> dict[str, int]:
         """How many elements of each output have a quality, over all feeds."""
-        found: dict[str, int] = {}
-        for name, entry in ((n, e) for _, noise in self.noise for n, e in noise.items()):
-            found[name] = found.get(name, 0) + int(quality(entry).sum())
-        return found
+        return {name: sum(int(quality(e).sum()) for e in entries) for name, entries in self.outputs().items()}
 
     def rounds(self) -> int:
         """How often each feed's inputs are to be moved, so that every channel is seen often enough."""

@@ -12,36 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, VALUES_FIT
-from ...egraph.engine.lang import (
-    Float,
-    Guard,
-    Int,
-    Sides,
-    Tensor,
-    call,
-    cast,
-    dim,
-    dtype,
-    eq,
-    exactly,
-    ints,
-    le,
-    lowest,
-    lt,
-    ne,
-    never,
-    num,
-    rank,
-    real,
-    reshape,
-    rule,
-    scalar,
-    squeeze,
-    symbolic,
-    tensor,
-    transpose,
-    unsqueeze,
-)
+from ...egraph.engine.lang import *
 from ...egraph.terms.dtypes import FLOAT16, FLOAT32, masking
 from ...egraph.terms.expression import Expr
 
@@ -86,11 +57,6 @@ def _value(c: Tensor, v: Float, q: Tensor) -> list[Guard]:
     return [eq(scalar(c), v), le(rank(c), rank(q))]
 
 
-def _changes(v: Float) -> list[Guard]:
-    """Scaling by 1 gives the very term scaled, which must not be replaced."""
-    return [ne(v, real(1.0))]
-
-
 def _sized(mask: Tensor) -> list[tuple[Expr, Expr]]:
     """Makes the last dims of a new mask exist, known or not."""
     return [(dim(mask, a), dim(mask, a)) for a in (-1, -2)]
@@ -113,46 +79,35 @@ def scores_matmul(q: Tensor, y: Tensor, r: int) -> Sides:
     return Sides(q @ y, scores(q, transpose(y, TURNED[r]), real(1.0)), when=[eq(rank(q), r), eq(rank(y), r)])
 
 
-@rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
-    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=1", scale=2.0)],
-)  # fmt: skip
-def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
-    """scores(q * c, k, scale) = scores(q, k, scale * c)"""
-    when = [*_value(c, v, q), *_changes(v)]
-    return Sides(scores(q * c, k, scale), scores(q, k, scale * v), when=when, replaces=True)
+_FACTOR = dict(_QK, c="=0.5", scale=2.0)
+_OTHER_FACTORS = [dict(_FACTOR, c=c) for c in ("h", "=0", "=1")]
+
+
+def _moved_factor(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float, divides: int, of_keys: int) -> Sides:
+    """A factor or divisor of q or k other than 0. One of 1 gives the very term scaled, which must not be replaced."""
+    part, more = k if of_keys else q, scale / v if divides else scale * v
+    by = part / c if divides else part * c
+    left = scores(q, by, scale) if of_keys else scores(by, k, scale)
+    when = [*_value(c, v, part), ne(v, real(0.0)), ne(v, real(1.0))]
+    return Sides(left, scores(q, k, more), when=when, replaces=True)
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
-    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=1", scale=2.0)],
+    stage="marker", contract="reassociated", expand=dict(divides=(0, 1)), holds=_FACTOR,
+    refuse=[*_OTHER_FACTORS, dict(_FACTOR, q="s h", c="=0.5:1 1 1 1")],
 )  # fmt: skip
-def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
-    """scores(q, k * c, scale) = scores(q, k, scale * c)"""
-    when = [*_value(c, v, k), *_changes(v)]
-    return Sides(scores(q, k * c, scale), scores(q, k, scale * v), when=when, replaces=True)
+def scores_scaled_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float, divides: int) -> Sides:
+    """scores(q * c, k, scale) = scores(q, k, scale * c),   and / c"""
+    return _moved_factor(q, k, c, scale, v, divides, 0)
 
 
 @rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
-    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, q="s h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=0", scale=2.0),
-            dict(_QK, c="=1", scale=2.0)],
+    stage="marker", contract="reassociated", expand=dict(divides=(0, 1)), holds=_FACTOR,
+    refuse=[*_OTHER_FACTORS, dict(_FACTOR, k="t h", c="=0.5:1 1 1 1")],
 )  # fmt: skip
-def scores_divided_q(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
-    """scores(q / c, k, scale) = scores(q, k, scale / c)"""
-    when = [*_value(c, v, q), ne(v, real(0.0)), *_changes(v)]
-    return Sides(scores(q / c, k, scale), scores(q, k, scale / v), when=when, replaces=True)
-
-
-@rule(
-    stage="marker", contract="reassociated", holds=dict(_QK, c="=0.5", scale=2.0),
-    refuse=[dict(_QK, c="h", scale=2.0), dict(_QK, k="t h", c="=0.5:1 1 1 1", scale=2.0), dict(_QK, c="=0", scale=2.0),
-            dict(_QK, c="=1", scale=2.0)],
-)  # fmt: skip
-def scores_divided_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float) -> Sides:
-    """scores(q, k / c, scale) = scores(q, k, scale / c)"""
-    when = [*_value(c, v, k), ne(v, real(0.0)), *_changes(v)]
-    return Sides(scores(q, k / c, scale), scores(q, k, scale / v), when=when, replaces=True)
+def scores_scaled_k(q: Tensor, k: Tensor, c: Tensor, scale: Float, v: Float, divides: int) -> Sides:
+    """scores(q, k * c, scale) = scores(q, k, scale * c),   and / c"""
+    return _moved_factor(q, k, c, scale, v, divides, 1)
 
 
 @rule(

@@ -9,39 +9,9 @@ sin stay what the model computes at run time: nothing is baked, no position is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from ...egraph.engine.lang import (
-    Guard,
-    Int,
-    Ints,
-    Sides,
-    Tensor,
-    at,
-    call,
-    concat,
-    count,
-    dim,
-    doubled,
-    dtype,
-    elem,
-    eq,
-    le,
-    length,
-    lt,
-    ne,
-    num,
-    rank,
-    reshape,
-    rule,
-    sizes,
-    slice_,
-    squeeze,
-    tensor,
-    turns,
-    unsqueeze,
-)
+from ...egraph.engine.lang import *
 from ...egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
 
@@ -111,16 +81,10 @@ def paired_sign(x: Tensor, y: Tensor, pairs: Int) -> Sides:
 # ------------------------------------------------------------------------------------ where a doubled table comes from
 
 
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_pairs(x: Tensor, pairs: Int) -> Sides:
-    """pairs of x and x = wide(x)"""
-    return Sides(paired(x, x, pairs), wide(x, pairs))
-
-
-@rule(stage="marker", holds=dict(x="b s h", pairs=1))
-def wide_signed(x: Tensor, pairs: Int) -> Sides:
-    """pairs of -x and x = wide(x), signed"""
-    return Sides(paired(-x, x, pairs), wide(x, pairs, -1))
+@rule(stage="marker", expand=dict(sign=(1, -1)), holds=dict(x="b s h", pairs=1))
+def wide_pairs(x: Tensor, pairs: Int, sign: int) -> Sides:
+    """pairs of x and x = wide(x), and pairs of -x and x = wide(x), signed"""
+    return Sides(paired(x if sign > 0 else -x, x, pairs), wide(x, pairs, sign))
 
 
 @rule(stage="marker", holds=dict(x="b s H", H=(2, 3)))
@@ -129,16 +93,11 @@ def wide_concat(x: Tensor) -> Sides:
     return Sides(concat([x, x]), wide(x, 0))
 
 
-@rule(stage="marker", holds=dict(x="b s 2", y="b s 3"))
-def wide_concat_4(x: Tensor, y: Tensor) -> Sides:
-    """cat(x, y, x, y) = wide(cat(x, y))"""
-    return Sides(concat([x, y, x, y]), wide(concat([x, y]), 0))
-
-
-@rule(stage="marker", holds=dict(x="b s 2", y="b s 3", z="b s 1"))
-def wide_concat_6(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """cat(x, y, z, x, y, z) = wide(cat(x, y, z))"""
-    return Sides(concat([x, y, z, x, y, z]), wide(concat([x, y, z]), 0))
+@rule(stage="marker", expand=dict(n=(2, 3)), holds=dict(x="b s 2", y="b s 3", z="b s 1"))
+def wide_concat_several(x: Tensor, y: Tensor, z: Tensor, n: int) -> Sides:
+    """cat(x, y, x, y) = wide(cat(x, y)), and so for three"""
+    some = [x, y, z][:n]
+    return Sides(concat([*some, *some]), wide(concat(some), 0))
 
 
 @rule(
@@ -201,30 +160,16 @@ def wide_cast_signed(x: Tensor, pairs: Int, before: int, to: int) -> Sides:
 
 
 @rule(
-    stage="marker", holds=[dict(x="b s h", scale="", pairs=0, sign=1), dict(x="b s h", scale="", pairs=1, sign=-1)],
-    refuse=[dict(x="b s h", scale="2h", pairs=0, sign=1)],
+    stage="marker", expand=dict(divides=(0, 1), one=(0, 1)),
+    holds=[dict(x="b s h", scale="", pairs=0, sign=1), dict(x="b s h", scale="", pairs=1, sign=-1),
+           dict(x="b s h", scale="1", pairs=0, sign=1), dict(x="s h", scale="b 1 1", pairs=1, sign=-1)],
+    refuse=[dict(x="b s h", scale="2h", pairs=0, sign=1), dict(x="b s 3", scale="6", pairs=0, sign=1)],
 )  # fmt: skip
-def wide_scale(x: Tensor, scale: Tensor, pairs: Int, sign: Int) -> Sides:
-    """wide(x) * scale = wide(x * scale)   for a scalar scale"""
-    return Sides(wide(x, pairs, sign) * scale, wide(x * scale, pairs, sign), when=[eq(rank(scale), 0)])
-
-
-@rule(
-    stage="marker", holds=[dict(x="b s h", scale="1", pairs=0, sign=1), dict(x="s h", scale="b 1 1", pairs=1, sign=-1)],
-    refuse=[dict(x="b s 3", scale="6", pairs=0, sign=1)],
-)  # fmt: skip
-def wide_scale_one(x: Tensor, scale: Tensor, pairs: Int, sign: Int) -> Sides:
-    """wide(x) * scale = wide(x * scale)   for scale constant along the last axis"""
-    return Sides(wide(x, pairs, sign) * scale, wide(x * scale, pairs, sign), when=[eq(dim(scale, -1), num(1))])
-
-
-@rule(
-    stage="marker", expand=dict(k=(0, 1)), holds=[dict(x="b s h", c="", pairs=0), dict(x="s h", c="b 1 1", pairs=1)],
-    refuse=[dict(x="b s 3", c="6", pairs=0)],
-)  # fmt: skip
-def wide_quotient(x: Tensor, c: Tensor, pairs: Int, k: int) -> Sides:
-    """wide(x) / c = wide(x / c)   for a c constant along the last axis"""
-    return Sides(wide(x, pairs) / c, wide(x / c, pairs), when=[eq(dim(c, -1), num(1)) if k else eq(rank(c), 0)])
+def wide_scale(x: Tensor, scale: Tensor, pairs: Int, sign: Int, divides: int, one: int) -> Sides:
+    """wide(x) * scale = wide(x * scale), and / scale   for a scale constant along the last axis, or a scalar"""
+    left, inner = (t / scale if divides else t * scale for t in (wide(x, pairs, sign), x))
+    flat = eq(dim(scale, -1), num(1)) if one else eq(rank(scale), 0)
+    return Sides(left, wide(inner, pairs, sign), when=[flat])
 
 
 @rule(stage="marker", holds=[dict(x="b s h", y="b s h", pairs=0, sign=1, other=-1),
@@ -362,23 +307,14 @@ def rot_scale(x: Tensor, table: Tensor, sin: Tensor, pairs: Int) -> Sides:
 
 
 @rule(
-    stage="fuse", contract="reassociated",
+    stage="fuse", contract="reassociated", expand=dict(back=(0, 1)),
     holds=[dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", pairs=0),
            dict(x="b n s 2h", cos="s h", sin="s h", pairs=1)],
 )  # fmt: skip
-def rope_sum(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """x * wide(cos) + rot(x) * wide(sin) = rope(x, cos, sin)"""
-    return Sides(x * wide(cos, pairs) + rot(x, pairs) * wide(sin, pairs), rope(x, cos, sin, pairs))
-
-
-@rule(
-    stage="fuse", contract="reassociated",
-    holds=[dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", pairs=0),
-           dict(x="b n s 2h", cos="s h", sin="s h", pairs=1)],
-)  # fmt: skip
-def rope_difference(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """x * wide(cos) - rot(x) * wide(sin) = rope(x, cos, -sin), a turn back"""
-    return Sides(x * wide(cos, pairs) - rot(x, pairs) * wide(sin, pairs), rope(x, cos, -sin, pairs))
+def rope_sum(x: Tensor, cos: Tensor, sin: Tensor, pairs: Int, back: int) -> Sides:
+    """x * wide(cos) + rot(x) * wide(sin) = rope(x, cos, sin); with - for +: rope(x, cos, -sin), a turn back"""
+    same, turned = x * wide(cos, pairs), rot(x, pairs) * wide(sin, pairs)
+    return Sides(same - turned if back else same + turned, rope(x, cos, -sin if back else sin, pairs))
 
 
 _HALVES: dict[str, Any] = dict(x="b n s h", y="b n s h", cos="b 1 s h", sin="b 1 s h", pairs=0)
@@ -391,28 +327,16 @@ _OTHER_HALVES: list[dict[str, Any]] = [  # cos and sin differ in shape: they mig
 ]  # fmt: skip
 
 
-def _alike(x: Tensor, y: Tensor, tables: Sequence[Tensor]) -> list[Guard]:
-    """x and y have one shape, and the tables as many channels."""
-    channels = [eq(dim(t, -1), dim(x, -1)) for t in tables]
-    return [*channels, eq(sizes(x), sizes(y))]
-
-
 @rule(
-    stage="fuse", contract="reassociated", holds=[_HALVES, dict(_HALVES, pairs=1)], refuse=_OTHER_HALVES,
+    stage="fuse", contract="reassociated", expand=dict(back=(0, 1)), holds=[_HALVES, dict(_HALVES, pairs=1)],
+    refuse=_OTHER_HALVES,
 )  # fmt: skip
-def rope_paired(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """pairs of x*cos - y*sin and y*cos + x*sin = rope(pairs of x and y, cos, sin)"""
-    return Sides(paired(x * cos - y * sin, y * cos + x * sin, pairs), rope(paired(x, y, pairs), cos, sin, pairs),
-                 when=_alike(x, y, (cos, sin)))  # fmt: skip
-
-
-@rule(
-    stage="fuse", contract="reassociated", holds=[_HALVES, dict(_HALVES, pairs=1)], refuse=_OTHER_HALVES,
-)  # fmt: skip
-def rope_paired_back(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int) -> Sides:
-    """pairs of x*cos + y*sin and y*cos - x*sin = rope(pairs of x and y, cos, -sin), a turn back"""
-    return Sides(paired(x * cos + y * sin, y * cos - x * sin, pairs), rope(paired(x, y, pairs), cos, -sin, pairs),
-                 when=_alike(x, y, (cos, sin)))  # fmt: skip
+def rope_paired(x: Tensor, y: Tensor, cos: Tensor, sin: Tensor, pairs: Int, back: int) -> Sides:
+    """pairs of x*cos - y*sin and y*cos + x*sin = rope(pairs of x and y, cos, sin); with both signs turned: -sin"""
+    first, second = (x * cos + y * sin, y * cos - x * sin) if back else (x * cos - y * sin, y * cos + x * sin)
+    when = [*(eq(dim(t, -1), dim(x, -1)) for t in (cos, sin)), eq(sizes(x), sizes(y))]
+    rhs = rope(paired(x, y, pairs), cos, -sin if back else sin, pairs)
+    return Sides(paired(first, second, pairs), rhs, when=when)
 
 
 _PAIRS = dict(x="b n s 2h", cos="b 1 s h", sin="b 1 s h", shape="ints b n s 2h")
