@@ -7,7 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    apply,
+    call,
+    dtype,
+    eq,
+    exactly,
+    lt,
+    near,
+    rank,
+    real,
+    rule,
+    scalar,
+    supported,
+    tensor,
+    thin,
+)
 from ..egraph.terms import Op
 from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
 from .numbers import ROUNDED, about

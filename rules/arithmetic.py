@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Float,
+    Sides,
+    Tensor,
+    eq,
+    exactly,
+    le,
+    rank,
+    real,
+    rule,
+    scalar,
+    tensor,
+    zero_or_more,
+)
 
 
 @rule(holds=dict(x="b s", c="=1"), refuse=[dict(x="b s", c="=2"), dict(x="b s", c="=1:1 1 1")])

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    SWAP,
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    at,
+    call,
+    count,
+    dim,
+    elem,
+    eq,
+    length,
+    ne,
+    num,
+    rank,
+    reshape,
+    rule,
+    sizes,
+    slice_,
+    squeeze,
+    tensor,
+    transpose,
+    unsqueeze,
+)
 
 
 @rule(

@@ -8,7 +8,31 @@ Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalizatio
 from __future__ import annotations
 
 from ..egraph.engine.assumption import NO_CANCELLATION
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dim,
+    dtype,
+    eq,
+    filled,
+    float_of,
+    floating,
+    ints,
+    ne,
+    num,
+    rank,
+    real,
+    rule,
+    scalar,
+    squeeze,
+    supported,
+    tensor,
+    thin,
+)
 from ..egraph.terms.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from .numbers import ROUNDED, about
 from .powers import rsqrt, sqrt

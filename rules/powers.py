@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Int,
+    Sides,
+    Tensor,
+    call,
+    dtype,
+    elem,
+    eq,
+    exactly,
+    float_of,
+    floating,
+    le,
+    length,
+    num,
+    rule,
+    tensor,
+    thin,
+    zero_or_more,
+)
 
 #: Above any exponent of a formula, and a number in float16 as well.
 _LARGEST = 1024

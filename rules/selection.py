@@ -9,7 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 from ..egraph.engine.assumption import FINITE
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dtype,
+    eq,
+    exactly,
+    ne,
+    real,
+    rule,
+    scalar,
+    tensor,
+    thin,
+    unsqueeze,
+    zero_or_one,
+)
 from ..egraph.terms.dtypes import BOOL, STRING
 
 _PRODUCT = dict(x="b n s t", m="truths b 1 s t")

@@ -6,7 +6,21 @@ What is subtracted is added with its sign where a constant can bear that, as sum
 from __future__ import annotations
 
 from ..egraph.engine.assumption import ZERO_SIGNS
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    dtype,
+    eq,
+    exactly,
+    ne,
+    real,
+    rule,
+    scalar,
+    tensor,
+    thin,
+)
 from ..egraph.terms import OPS
 from ..egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 

@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from ..egraph.engine.lang import *
+from ..egraph.engine.lang import (
+    Guard,
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    Tensors,
+    arange,
+    at,
+    call,
+    concat,
+    dim,
+    elem,
+    eq,
+    le,
+    lt,
+    num,
+    rank,
+    rule,
+    slice_,
+    tensor,
+    unsqueeze,
+)
 
 
 def part(x: Tensor, axis: Int, sizes: Ints, k: int) -> Tensor:

@@ -12,7 +12,36 @@ from dataclasses import replace
 from typing import Any
 
 from ...egraph.engine.assumption import HALF_SCORES, ROWS_VISIBLE, SCORES_FINITE, SMALL_SCORES, VALUES_FIT
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    dim,
+    dtype,
+    eq,
+    exactly,
+    ints,
+    le,
+    lowest,
+    lt,
+    ne,
+    never,
+    num,
+    rank,
+    real,
+    reshape,
+    rule,
+    scalar,
+    squeeze,
+    symbolic,
+    tensor,
+    transpose,
+    unsqueeze,
+)
 from ...egraph.terms.dtypes import FLOAT16, FLOAT32, masking
 from ...egraph.terms.expression import Expr
 

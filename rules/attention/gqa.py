@@ -13,7 +13,34 @@ import math
 from typing import Any
 
 from ...egraph.engine.assumption import MASK_FITS, ROWS_VISIBLE, SAME_BATCH
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    SWAP,
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    cast,
+    concat,
+    dim,
+    dtype,
+    eq,
+    ints,
+    mask_exact,
+    num,
+    real,
+    reshape,
+    rule,
+    same_batch,
+    size,
+    size_known,
+    slice_,
+    squeeze,
+    supported,
+    tensor,
+    transpose,
+    unsqueeze,
+)
 from ...egraph.terms.dtypes import INT32
 from ...egraph.terms.expression import Expr
 from ..rope.targets import expanded, rows

@@ -5,7 +5,23 @@
 
 from __future__ import annotations
 
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    dim,
+    eq,
+    le,
+    num,
+    rank,
+    rule,
+    scalar,
+    squeeze,
+    tensor,
+    transpose,
+    unsqueeze,
+)
 from .attention import KT, repeat, soft
 
 

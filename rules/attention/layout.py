@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    SWAP,
+    Float,
+    Guard,
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    call,
+    dim,
+    eq,
+    ints,
+    le,
+    lt,
+    num,
+    rank,
+    reshape,
+    rule,
+    scalar,
+    tensor,
+    thin,
+    transpose,
+)  # fmt: skip
 from .attention import KT, TURNED, WIDER
 
 

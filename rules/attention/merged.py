@@ -5,7 +5,24 @@
 
 from __future__ import annotations
 
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    dim,
+    eq,
+    ints,
+    le,
+    num,
+    rank,
+    reshape,
+    rule,
+    scalar,
+    tensor,
+    transpose,
+    unsqueeze,
+)
 from .attention import KT, soft
 
 

@@ -10,7 +10,23 @@ from __future__ import annotations
 from typing import Any
 
 from ...egraph.engine.assumption import SCORES_FINITE
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    Float,
+    Int,
+    Sides,
+    Tensor,
+    call,
+    concat,
+    dim,
+    dtype,
+    eq,
+    ints,
+    le,
+    rank,
+    rule,
+    shape,
+    tensor,
+)
 from .attention import absent, biased, repeat, sdpa, soft
 
 _SINK: dict[str, Any] = dict(

@@ -11,7 +11,40 @@ from __future__ import annotations
 from typing import Any
 
 from ...egraph.engine.assumption import HEADS, MASK_FITS, ROWS_VISIBLE, SAME_BATCH
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    SWAP,
+    Float,
+    Guard,
+    Int,
+    Sides,
+    Tensor,
+    concat,
+    dim,
+    dtype,
+    eq,
+    ints,
+    le,
+    lt,
+    mask_exact,
+    ne,
+    num,
+    rank,
+    real,
+    reshape,
+    rule,
+    same_batch,
+    shape,
+    size,
+    size_known,
+    squeeze,
+    supported,
+    symbolic,
+    tensor,
+    transpose,
+    unsqueeze,
+    visible,
+    within,
+)
 from ...egraph.terms import INT
 from ...egraph.terms.dtypes import BOOL
 from ...egraph.terms.expression import lift

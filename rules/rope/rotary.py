@@ -11,7 +11,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...egraph.engine.lang import *
+from ...egraph.engine.lang import (
+    Int,
+    Ints,
+    Sides,
+    Tensor,
+    at,
+    call,
+    concat,
+    count,
+    dim,
+    doubled,
+    dtype,
+    elem,
+    eq,
+    le,
+    length,
+    lt,
+    ne,
+    num,
+    rank,
+    reshape,
+    rule,
+    sizes,
+    slice_,
+    squeeze,
+    tensor,
+    turns,
+    unsqueeze,
+)
 from ...egraph.terms.dtypes import FLOAT16, FLOAT32, FLOAT64
 
 
