@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ..errors import RuleError
 from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, FLOAT32, INT64, masking
-from . import bounds, masks
+from . import bounds, groups, masks
 from .fact import FACTS
 from .guard import RANKS
 from .masks import Law
@@ -51,6 +51,7 @@ HEADER = f"""
 (function extent (TL i64) i64 :no-merge)
 {masks.RELATIONS}
 {bounds.HEADER}
+{groups.RELATIONS}
 (relation source (Dim T i64))
 (relation idx (i64))
 (relation why (T i64))
@@ -91,6 +92,7 @@ def _general() -> list[Law]:
     return [
         *masks.laws(),
         *bounds.laws(),
+        *groups.laws(),
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
         # a symbol that turns out to be a number is one no more: guards ask for symbols that may be any
         ("symbol-number", "(= d (DNum a)) (= d (DSym s))", "(subsume (DSym s))"),
