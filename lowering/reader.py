@@ -324,7 +324,7 @@ class _Reader:
             term = self._constants[key] = self._leaf("Const", value)
             self.terms.state("const", term)
             if tensor.dtype in _FLOATS and len(tensor.shape) == 2:
-                self.terms.state("weight", term, term)
+                self.terms.state("weight-number", term, term)
             self._constant_facts(tensor, term)
         return term
 

@@ -9,7 +9,6 @@ from ..egraph.engine.lang import (
     Tensor,
     Tensors,
     call,
-    concat,
     eq,
     item,
     rule,
@@ -27,6 +26,6 @@ from ..egraph.engine.lang import (
 )  # fmt: skip
 def packed_product(x: Tensor, ws: Tensors, i: Int, z: Ints) -> Sides:
     """x @ ws[i] = split(x @ cat(ws), widths of ws)[i]   for the constant matrices ws that x is multiplied by"""
-    whole = call("MatMul", x, concat(ws))
-    return Sides(call("MatMul", x, item(ws, i)), tensor("Out", call("Split", whole, -1, z), i),
+    whole = call("Product", x, call("Beside", ws))
+    return Sides(call("MatMul", x, item(ws, i)), tensor("Out", call("Parts", whole, z), i),
                  when=[weights(x, ws), eq(widths(ws), z)])  # fmt: skip

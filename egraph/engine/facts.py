@@ -169,7 +169,8 @@ def _laws(op: Op) -> list[Law]:
     elif op.dtype == "cast":
         law("dtype", "", f"(set (dtype o) {names[-1]})")
     elif op.dtype == "list":
-        laws.append((f"dtype-{op.name}", f"(= o ({op.name} (Cons x l) a)) (= t (dtype x))", "(set (dtype o) t)"))
+        rest = " ".join(["(Cons x l)", *names[1:]])
+        laws.append((f"dtype-{op.name}", f"(= o ({op.name} {rest})) (= t (dtype x))", "(set (dtype o) t)"))
     elif op.dtype in ("bool", "int64"):
         law("dtype", "", f"(set (dtype o) {BOOL if op.dtype == 'bool' else INT64})")
     return laws if op.out in (LIST, NODE) else [*laws, *_shapes(op.name, op.shape, names)]
@@ -280,6 +281,11 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= m (len x)) (= n (len y))", "(set (len o) (+ m n))"),
         ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= d (elem x i))", "(union (elem o i) d)"),
         ("(= $0 (Cons x (Cons y (Nil)))) (= m (len x)) (= d (elem y i))", "(union (elem o (+ m i)) d)"),
+    ],
+    "beside": [
+        ("", "(set (rank o) 2)"),
+        ("(= $0 (Cons x l)) (= d (dim x -2))", "(union (dim o -2) d)"),
+        ("(= n (width-of $0))", "(union (dim o -1) (DNum n))"),
     ],
     "reduce": [
         ("(= 1 $2) (= r (rank $0))", "(set (rank o) r)"),

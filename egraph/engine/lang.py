@@ -118,12 +118,12 @@ def elem(x: Expr, index: int | Int) -> Expr:
 
 def item(xs: Tensors, index: int | Int) -> Tensor:
     """Element `index` of a list of tensors that `weights` tells of."""
-    return Tensor("item", (xs, lift(index, INT)))
+    return Tensor("item-of", (xs, lift(index, INT)))
 
 
 def widths(xs: Tensors) -> Fact:
     """The numbers of columns of such a list, all of known matrices."""
-    return Fact("widths", (xs,))
+    return Fact("widths-of", (xs,))
 
 
 def length(x: Expr) -> Fact:
@@ -220,7 +220,7 @@ def weights(x: Expr, ws: Tensors) -> Guard:
         given = np.asarray(x.value(env))
         return all((w.dtype, *w.shape[:1]) == (given.dtype, *given.shape[-1:]) for w in ws.value(env))
 
-    return Guard((Fact("weights", (x, ws)),), test, f"{called(x)} is multiplied by each of {called(ws)}")
+    return Guard((Fact("weights-of", (x, ws)),), test, f"{called(x)} is multiplied by each of {called(ws)}")
 
 
 def never(c: Expr) -> Guard:

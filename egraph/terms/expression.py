@@ -54,8 +54,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "vec-of": lambda *a: tuple(a), "vec-get": lambda v, i: v[i], "vec-length": len, "DNum": lambda n: n,
     "rank": lambda x: None if x is None else np.ndim(x), "dtype": lambda x: code(np.asarray(x)), "len": np.size,
     "fval": number, "filled": fill, "dim": _dim, "elem": _elem,
-    "sizes": lambda x: None if x is None else np.shape(x), "axes": np.ndim, "item": lambda xs, i: xs[i],
-    "widths": _widths,
+    "sizes": lambda x: None if x is None else np.shape(x), "axes": np.ndim, "item-of": lambda xs, i: xs[i],
+    "widths-of": _widths,
 }  # fmt: skip
 
 

@@ -60,6 +60,11 @@ def _one_type(xs: list[np.ndarray], axis: int) -> None:
         raise IllFormed("Concat of different element types")
 
 
+def _matrices(xs: list[np.ndarray]) -> None:
+    if len({(x.dtype, x.shape[:-1]) for x in xs}) > 1 or xs[0].ndim != 2:
+        raise IllFormed("matrices of different types or heights")
+
+
 def _trilu(x: np.ndarray, upper: int) -> np.ndarray:
     return np.triu(x) if upper else np.tril(x)
 
@@ -102,10 +107,20 @@ TERMS: tuple[Op, ...] = (
         "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", "xs", dtype="list",
         requires=_one_type, short="cat", implied=True,
     ),
+    _moving(  # of matrices that are multiplied by one tensor
+        "Beside", "xs:TL", lambda xs: np.concatenate(xs, axis=-1), "beside", "xs", dtype="list", requires=_matrices,
+        forms=(form("Concat", "xs", "axis:-1"),),
+    ),
     _moving(
         "Split", "x axis:i64 sizes:IV", _split, "split", out=NODE, dtype="", requires=_parts_fit,
         forms=(form("Split", "x", "axis split=sizes", outputs="sizes"),
                form("Split", "x sizes", "axis", since=13, outputs="sizes")),
+    ),
+    _moving(  # of the last axis of a product
+        "Parts", "x sizes:IV", lambda x, z: _split(x, -1, z), "", out=NODE, dtype="",
+        requires=lambda x, z: _parts_fit(x, -1, z),
+        forms=(form("Split", "x", "axis:-1 split=sizes", outputs="sizes"),
+               form("Split", "x sizes", "axis:-1", since=13, outputs="sizes")),
     ),
     declare(  # from the diagonal on
         "Trilu", "x upper:i64", _trilu, "same", requires=_a_matrix, exact=True,
