@@ -1,4 +1,4 @@
-"""Weights side by side, as rules want them: each such concatenation is stored as one tensor in the place of its parts."""
+"""Weights side by side, as rules want them: each such concatenation is one tensor in the place of its parts."""
 
 from __future__ import annotations
 

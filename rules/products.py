@@ -20,8 +20,8 @@ from ..egraph.engine.lang import (
 
 @rule(
     stage="target", contract="reassociated",
-    holds=[dict(x="b s h", ws="h 3, h 5", i=0), dict(x="b s h", ws="h 3, h 5", i=1), dict(x="s h", ws="h n, h m, h n", i=2),
-           dict(x="b k s h", ws="h 3, h 1, h 2, h 7", i=2)],
+    holds=[dict(x="b s h", ws="h 3, h 5", i=0), dict(x="b s h", ws="h 3, h 5", i=1),
+           dict(x="s h", ws="h n, h m, h n", i=2), dict(x="b k s h", ws="h 3, h 1, h 2, h 7", i=2)],
     refuse=[dict(x="b s h", ws="b h 3, b h 5", i=0)],
 )  # fmt: skip
 def packed_product(x: Tensor, ws: Tensors, i: Int, z: Ints) -> Sides:

@@ -1,9 +1,9 @@
 """Facts of the constant matrices that one tensor is multiplied by: which they are, in the order of their numbers.
 
-Each tensor x has a chain of such numbers: the first, the one after each, the last. From the last to the first, lists are
-made of the matrices, and the whole one is what `weights-of` states of x. A product that shows up later makes another list,
-longer by one, so only whole groups are stated of a graph in which nothing is new. Of those lists `widths-of` has the number
-of columns of each matrix, `width-of` their sum, and `item-of` each matrix by its place.
+Each tensor x has a chain of such numbers: the first, the one after each, the last. From the last to the first, lists
+are made of the matrices, and `weights-of` states the whole one of x: no subset, of which there are many. A product that
+shows up later makes another list. Of these lists `widths-of` has the number of columns of each matrix, `width-of` their
+sum, and `item-of` each matrix by its place.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def laws() -> list[Law]:
         ("widths-none", "(left-from l c i) (= c (Nil))", "(set (widths-of c) (vec-empty)) (set (width-of c) 0)"),
         (
             "widths-more",
-            "(left-from l c i) (= c (Cons w r)) (= z (widths-of r)) (= m (width-of r)) (= 2 (rank w)) (= (DNum n) (dim w -1))",
+            "(left-from l c i) (= c (Cons w r)) (= z (widths-of r)) (= m (width-of r)) (= 2 (rank w))"
+            " (= (DNum n) (dim w -1))",
             "(set (widths-of c) (vec-append (vec-of n) z)) (set (width-of c) (+ m n))",
         ),
     ]

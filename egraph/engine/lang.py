@@ -276,11 +276,11 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
-    "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
-    "dtype", "elem", "eq", "exactly", "filled", "float_of", "floating", "ints", "is_const", "item", "le", "length", "lift",
-    "load_egglog", "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape",
-    "rule", "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
-    "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "weights",
-    "widths", "within", "zero_or_more", "zero_or_one",
+    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_false",
+    "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
+    "exactly", "filled", "float_of", "floating", "ints", "is_const", "item", "le", "length", "lift", "load_egglog",
+    "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
+    "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
+    "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "weights", "widths",
+    "within", "zero_or_more", "zero_or_one",
 ]  # fmt: skip

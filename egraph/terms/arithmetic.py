@@ -169,7 +169,8 @@ TERMS: tuple[Op, ...] = (
     ),
     declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
     # one that no rule looks at: of an x and several constant matrices side by side
-    declare("Product", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", forms=(form("MatMul", "x y"),)),
+    declare("Product", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2),
+            forms=(form("MatMul", "x y"),)),
     declare("Contract", "x y", quiet(_contract), "matmul", role="marker", same="x y", common=True),
     declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True, masked=True),
     declare("LogSoftmax", "x axis:i64", quiet(_log_softmax), "same", floating=True, implied=True, masked=True),

@@ -27,7 +27,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]  # ships no types
 
 from ...egraph.errors import OutputError
-from ..model.tensors import Joined, external, outside, side_file
+from ..model.tensors import Joined, external, outside, side_file, stream
 from .load import Original
 from .staging import Stage, Stamp, stamp
 
@@ -217,7 +217,7 @@ class _Weights:
                     key = side_file(tensor), tensor.offset, tensor.nbytes
                 if key not in places:
                     places[key] = file.tell()
-                    tensor.tofile(file)
+                    stream(tensor, file)
                 self._moves.append((part, self._mover(tensor, replace, places[key], tensor.nbytes)))
         _flush(part)
 
@@ -226,9 +226,8 @@ class _Weights:
         for graph in self._model.graphs():
             for value in graph.initializers.values():
                 tensor = value.const_value
-                if isinstance(tensor, Joined) and (large or tensor.outside) or (
-                    large and tensor is not None and _movable(tensor) and tensor.nbytes > _SMALL
-                ):
+                needs = large or (isinstance(tensor, Joined) and tensor.outside)
+                if needs and tensor is not None and _movable(tensor) and tensor.nbytes > _SMALL:
                     yield tensor, partial(setattr, value, "const_value")
 
     def _mover(

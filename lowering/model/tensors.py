@@ -76,9 +76,17 @@ class Joined(ir.LazyTensor):
 
     def tofile(self, file: BinaryIO) -> None:
         rows, width = map(int, self.shape.numpy())
-        step = max(1, _CHUNK // max(1, width * self.dtype.itemsize))
+        step = max(1, _CHUNK * rows // max(1, self.nbytes))
         for first in range(0, rows, step):
             file.write(ir.Tensor(self._rows(first, first + step), self.dtype).tobytes())
+
+
+def stream(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Write the elements to a file; those of files and of joined tensors come by pieces."""
+    if isinstance(tensor, ir.ExternalTensor | ir.LazyTensor):
+        tensor.tofile(file)
+    else:
+        file.write(tensor.tobytes())
 
 
 def initializer(tensor: ir.TensorProtocol, name: str) -> ir.Value:
