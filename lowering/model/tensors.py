@@ -75,7 +75,7 @@ class Joined(ir.LazyTensor):
         return np.concatenate([elements(part)[first:last] for part in self.parts], axis=-1)
 
     def tofile(self, file: BinaryIO) -> None:
-        rows, width = map(int, self.shape.numpy())
+        rows = int(self.shape.numpy()[0])
         step = max(1, _CHUNK * rows // max(1, self.nbytes))
         for first in range(0, rows, step):
             file.write(ir.Tensor(self._rows(first, first + step), self.dtype).tobytes())

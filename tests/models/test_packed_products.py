@@ -15,6 +15,7 @@ import onnx.numpy_helper as arrays
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+
 from onnx_egraph import NodeCount, Roofline, Work, Workload, saturate, saturate_and_extract
 from onnx_egraph.lowering.model import tensors
 from onnx_egraph.lowering.model.tensors import Joined
@@ -37,9 +38,7 @@ def products(
         made.append(make.make_node(op, ins, [out], name=f"make_{out}"))
     given = [make.make_tensor_value_info(n, code, [*lead, width]) for n in inputs.split()]
     given += [make.make_tensor_value_info(n, code, weights[n]) for n in overridable.split()]
-    asked = [
-        make.make_tensor_value_info(n, code, [*lead, w] if w else weights.get(n, ())) for n, w in outputs.items()
-    ]
+    asked = [make.make_tensor_value_info(n, code, [*lead, w] if w else weights.get(n, ())) for n, w in outputs.items()]
     graph = make.make_graph(made, "g", given, asked, stored)
     return make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
 
@@ -66,7 +65,7 @@ def assert_equal_numbers(before: Any, after: Any, names: str = "x", *, rank: int
         feed = {n: rng.standard_normal((*shape, 64)).astype(kind) for n in names.split()}
         for want, got in zip(run(before, feed), run(after, feed), strict=True):
             eps = float(np.finfo(kind).eps)
-            assert want.shape == got.shape and want.dtype == got.dtype
+            assert (want.shape, want.dtype) == (got.shape, got.dtype)
             np.testing.assert_allclose(
                 got.astype(np.float64), want.astype(np.float64), rtol=0, atol=eps * 64 * np.abs(want).max()
             )
