@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from ..egraph.engine.frozen import Frozen, Row
-from ..egraph.terms import Op
+from ..egraph.terms import Op, names
 from .model.tensors import Joined
 from .reader import Reading
+
+_LISTS = names("list")
 
 
 class Packing:
@@ -26,7 +28,7 @@ class Packing:
         found = [r for r in frozen.rows if r.op == "Beside"]
         if not found:
             return
-        self._frozen, self._cells = frozen, {r.cls: r for r in frozen.rows if r.op in ("Cons", "Nil")}
+        self._frozen, self._cells = frozen, {r.cls: r for r in frozen.rows if r.op in _LISTS}
         values = reading.payloads.values
         self._stored = {r.cls: r for r in frozen.rows if r.op == "Const" and _own(values[r.attrs[0]], reading.graph)}
         self._needed = {frozen.values[term] for term in reading.terms.roots}
