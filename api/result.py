@@ -55,7 +55,7 @@ class Result(Generic[M]):
             made = explainer.others | explainer.nodes
             if node in made:
                 return explainer.derivation(made[node])
-        raise ModelError(f"no fused node of the result is named {node!r}, nor another that rules made; the report lists them")
+        raise ModelError(f"no fused node of the result is named {node!r}, nor another new one; the report lists them")
 
     def costs(self) -> CostTable:
         """What each node of the result is predicted to cost at each workload; nothing of a model that was not read."""
