@@ -264,7 +264,7 @@ class Pricer:
             node = self.reading.payloads.nodes[r.attrs[0]]
             return full_name(node), _attributes(node)
         op = self.ops[r.op]
-        return r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
+        return op.plain or r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
 
     def _operands(self, r: Row) -> list[int]:
         ins: list[int] = []

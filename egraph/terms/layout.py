@@ -109,7 +109,7 @@ TERMS: tuple[Op, ...] = (
     ),
     _moving(  # of matrices that are multiplied by one tensor
         "Beside", "xs:TL", lambda xs: np.concatenate(xs, axis=-1), "beside", "xs", dtype="list", requires=_matrices,
-        short="cat", forms=(form("Concat", "xs", "axis:-1"),),
+        plain="Concat", short="cat", forms=(form("Concat", "xs", "axis:-1"),),
     ),
     _moving(
         "Split", "x axis:i64 sizes:IV", _split, "split", out=NODE, dtype="", requires=_parts_fit,
@@ -118,7 +118,7 @@ TERMS: tuple[Op, ...] = (
     ),
     _moving(  # of the last axis of a product
         "Parts", "x sizes:IV", lambda x, z: _split(x, -1, z), "", out=NODE, dtype="",
-        requires=lambda x, z: _parts_fit(x, -1, z), short="split",
+        requires=lambda x, z: _parts_fit(x, -1, z), plain="Split", short="split",
         forms=(form("Split", "x", "axis:-1 split=sizes", outputs="sizes"),
                form("Split", "x sizes", "axis:-1", since=13, outputs="sizes")),
     ),

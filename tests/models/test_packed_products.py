@@ -129,6 +129,20 @@ def test_what_is_added_to_each_part_stays_behind_the_split() -> None:
     assert_equal_numbers(model, packed)
 
 
+def test_a_cost_model_is_asked_for_the_operators_of_the_file() -> None:
+    asked: list[Work] = []
+
+    class Watching(Roofline):
+        def cost(self, work: Work) -> int:
+            asked.append(work)
+            return 0 if work.op == "Split" else super().cost(work)
+
+    result = saturate_and_extract(products(ATTENTION, WEIGHTS, WIDTHS), cost=Watching())
+    assert {work.op for work in asked} == {"MatMul", "Split", "Concat"}
+    assert {(*work.attrs.items(),) for work in asked if work.op == "Split"} == {(("axis", -1), ("sizes", (96, 32, 32)))}
+    assert saturate_and_extract(result.model, cost=Watching()).report.cost_before == result.report.cost_after
+
+
 # ---- what is no constant weight of its own
 
 
@@ -146,7 +160,7 @@ class PartsAreFree(Roofline):
     """Splitting costs nothing, so that every product that can be packed at no other price is."""
 
     def cost(self, work: Work) -> int:
-        return 0 if work.op in ("Parts", "Split") else super().cost(work)
+        return 0 if work.op == "Split" else super().cost(work)
 
 
 def test_one_product_twice_is_one() -> None:
