@@ -30,6 +30,7 @@ def enter(
         by = explainer.rules_of(c)
         assumed.update(a for name in by for a in assumes[name])
         if r.op not in FUSED and r.op not in declared:
+            explainer.others.update((n.name or "", c) for n in written.get(c, ()))
             continue
         for n in written.get(c, ()):
             explainer.values.setdefault(c, n.outputs[0].name or "")

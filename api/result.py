@@ -46,15 +46,16 @@ class Result(Generic[M]):
         return f"Result({self.report.nodes_before} -> {self.report.nodes_after} nodes, fused: {self.report.counts()})"
 
     def explain(self, node: str) -> Derivation:
-        """The chain of rules that made a fused node of the result (`report.fused` lists them), replayed and
+        """The chain of rules that made a node of the result (`report.fused` lists the fused ones), replayed and
         checked, within the limits, which hold for this call anew.
 
         Raises ModelError for any other name.
         """
         for explainer in self._explainers:
-            if node in explainer.nodes:
-                return explainer.derivation(explainer.nodes[node])
-        raise ModelError(f"no fused node of the result is named {node!r}; the report lists them")
+            made = explainer.others | explainer.nodes
+            if node in made:
+                return explainer.derivation(made[node])
+        raise ModelError(f"no fused node of the result is named {node!r}, nor another new one; the report lists them")
 
     def costs(self) -> CostTable:
         """What each node of the result is predicted to cost at each workload; nothing of a model that was not read."""

@@ -21,6 +21,7 @@ from .fusions import enter
 from .lowering.declared import check
 from .lowering.explain import Explainer
 from .lowering.files import constants
+from .lowering.files.apart import take_apart
 from .lowering.files.functions import called, drop_unused, same_in
 from .lowering.files.listed import FREE, relist, unlist
 from .lowering.files.load import Loaded, Source, load, write_out
@@ -235,9 +236,12 @@ class Run:
         ]  # fmt: skip
         drop_unused(model)
         relist(model, inputs)
-        if (model.ir_version or 0) < FREE:
+        old = (model.ir_version or 0) < FREE
+        if old or loaded.kind == "proto":  # which hold what is in memory alone
+            take_apart(model)
+        if old:
             constants.sink(model)
-            report.nodes_after = _count(model)
+        report.nodes_after = _count(model)
         given = ir.to_proto(model) if loaded.kind == "proto" else model
         sides, limits, path = stamps(loaded), self.budget.limits, loaded.original.path
         return Result(given, report, model, sides, self.explainers, None, limits, path, self._table())

@@ -30,7 +30,9 @@ _SIZES = (2, 3, 5, 4, 7, 6)
 
 @dataclass(slots=True)
 class Explainer:
-    """`nodes` says which class each new node of the written graph prints, `values` what a class is called there."""
+    """`nodes` says which class each new fused node of the written graph prints, `others` the same of the other new
+    ones, and `values` what a class is called there.
+    """
 
     reading: Reading
     shapes: Shapes
@@ -41,6 +43,7 @@ class Explainer:
     limits: Limits
     old: set[Row]
     nodes: dict[str, int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
     values: dict[int, str] = field(default_factory=dict)
     _regions: Regions | None = None
     _derived: dict[object, Derivation] = field(default_factory=dict)

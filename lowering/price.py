@@ -20,6 +20,7 @@ from ..egraph.terms.dtypes import INT64, NAMES
 from .emit import PART_OF_SHAPE
 from .folding import Folding
 from .model.operators import full_name
+from .packing import Packing
 from .reader import Reading, nested
 from .shapes.inference import Shapes
 from .spell import Read
@@ -66,10 +67,12 @@ class Pricer:
         self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
         self.const = self._constants()
         self._folding = Folding(frozen, reading.payloads, self.ops)
+        self._packing = Packing(frozen, reading, self.ops)
         self._raised = frozen.classes  # the class that stands for a newer opset
         self._wholes = {r.children[0]: r.cls for r in frozen.rows if r.op == "Shape" and self._whole(r)}
         self._ranks: dict[int, int] = {}  # of tensors whose shapes are classes of ours
         self._behind: dict[Row, Row] = {}  # a row that is printed in place of one of the e-graph
+        self._stored: dict[Row, Row] = {}  # the same for weights that are stored side by side
         self._at_load: set[ir.Value] = set()
         for node in reading.graph:
             if self._loads(node, reading.captured(node)):
@@ -106,6 +109,11 @@ class Pricer:
             constant = Row(c, "Const", (), (len(values) - 1,))
             self._behind[constant] = self._folding.rows.get(c, constant)
             offer(constant)
+        for c, tensor in self._packing.tensors.items():
+            values.append(ir.Value(const_value=tensor))
+            stored = Row(c, "Const", (), (len(values) - 1,))
+            self._stored[stored] = self._packing.rows[c]
+            offer(stored)
         nodes.append(ENode(self._raised, (), RAISE))
         rows.append(None)
         return nodes, rows
@@ -121,12 +129,13 @@ class Pricer:
     def proven(self, choice: Mapping[int, Row]) -> dict[int, Row]:
         """The rows of the e-graph that a choice of printed ones stands for."""
         found: dict[int, Row] = {}
-        waiting = [self._behind.get(r, r) for c, r in choice.items() if c < self._raised]
+        waiting = [self._behind.get(r) or self._stored.get(r, r) for c, r in choice.items() if c < self._raised]
+        inner = self._folding.rows | self._packing.rows
         while waiting:
             r = waiting.pop()
             if r.cls not in found:
                 found[r.cls] = r
-                waiting += [self._folding.rows[c] for c in r.children if c not in choice and c in self._folding.rows]
+                waiting += [inner[c] for c in r.children if c not in choice and c in inner]
         return {c: found[c] for c in (*(c for c in choice if c in found), *sorted(found.keys() - choice.keys()))}
 
     def beyond(self, choice: Mapping[int, Row]) -> bool:
@@ -188,7 +197,7 @@ class Pricer:
         if r.op in SILENT:
             return self.nothing
         name, attrs = self.kind(r)
-        folds = all(c in self.const for c in r.children) and self._deterministic(r)
+        folds = all(c in self.const for c in r.children) and self._deterministic(r) and r not in self._packing.copies
         return self._each(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
 
     def costs_of_copy(self, c: int) -> tuple[int, ...]:
@@ -255,7 +264,7 @@ class Pricer:
             node = self.reading.payloads.nodes[r.attrs[0]]
             return full_name(node), _attributes(node)
         op = self.ops[r.op]
-        return r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
+        return op.plain or r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
 
     def _operands(self, r: Row) -> list[int]:
         ins: list[int] = []
@@ -267,9 +276,9 @@ class Pricer:
         if self.ops[r.op].out != NODE:
             return [self._tensor(r.cls)]
         outs = self._outs.get(r.cls, {})
-        if r.op != "Split":
+        if not r.attrs or not isinstance(r.attrs[-1], tuple):
             return [self._tensor(c) for _, c in sorted(outs.items())]
-        axis, sizes = r.attrs
+        axis, sizes = (-1, *r.attrs)[-2:]
         whole = self._tensor(r.children[0])
         return [self._tensor(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
 

@@ -108,7 +108,9 @@ class GraphSpace:
         )
 
     def title(self, row: Row) -> str:
-        """What a row that is printed as no node is: an input or a constant."""
+        """What a row that is printed as no node of its own is: an input, a constant, or an output of a node."""
+        if row.op == "Out":
+            return f"output {row.attrs[0]} of a node"
         return "a value of the model" if row.op in LEAVES else "a constant"
 
 

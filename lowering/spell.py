@@ -503,7 +503,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
         for kind, reader in op.reads.items():
             domain, _, op_type = kind.rpartition("::")
             table[domain, op_type] = Entry(reader, both=True)
-        if op.role == "operator" and op.name not in own and not (op.attributes or op.reads):
+        if op.role == "operator" and op.name not in own and not (op.attributes or op.reads or op.plain):
             table["", op.name] = Entry(_plain)
     return MappingProxyType(table)
 

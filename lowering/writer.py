@@ -16,7 +16,7 @@ from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
 from .emit import constant, emit
 from .model.names import Names
-from .model.tensors import content, initializer, is_small, like
+from .model.tensors import Joined, content, initializer, is_small, like
 from .reader import Reading
 from .shapes.inference import graphs_of
 from .twin import Twin
@@ -264,6 +264,8 @@ class Writer:
 
     def _constant(self, tensor: ir.TensorProtocol, base: str) -> ir.Value:
         """An initializer of these elements: one the graph holds already, or a new one."""
+        if isinstance(tensor, Joined):  # not put together to be looked at
+            return initializer(tensor, self.names.values.fresh("weight"))
         known = self._constants.get(content(tensor))
         if known is None:
             name = self.names.values.fresh(base)

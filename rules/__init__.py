@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from ..egraph.engine.rule import Rule
-from . import activation, arithmetic, cast, layout, logic, norm, powers, scales, selection, signs, slicing
+from . import activation, arithmetic, cast, layout, logic, norm, powers, products, scales, selection, signs, slicing
 from .attention import attention, gqa, grouped, merged, sink
 from .attention import layout as attention_layout
 from .attention import targets as attention_targets
@@ -18,7 +18,7 @@ def _rules(*modules: ModuleType) -> tuple[Rule, ...]:
 
 
 #: Laws that hold for any model.
-ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic, signs, powers, scales, logic, selection)
+ALGEBRA: tuple[Rule, ...] = _rules(cast, layout, slicing, arithmetic, signs, powers, scales, logic, selection, products)
 #: Rotary position embeddings, normalization and activations as fused operators.
 FUSION: tuple[Rule, ...] = _rules(
     rotary, rope_targets, norm, activation, attention_layout, attention, merged, grouped, sink, attention_targets, gqa

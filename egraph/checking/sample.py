@@ -25,7 +25,7 @@ A capital letter is a symbol in the e-graph, never a number. The sample gives th
 K=(1, 3): the first ones of all capitals go together, then the second ones.
 
 An attribute variable with the name of a letter is that number, where nothing else binds it. A variable of
-sort list is a list of one tensor.
+sort list is a list of the tensors that a text such as "h 3, h 5" gives.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class Sample:
             raise RuleError(f"the sample names {sorted(unknown)[0]!r}, which is no variable of the rule")
         for name, given in entry.items():
             if sorts[name] in (TENSOR, LIST):
-                self.tensors[name] = parse(given)
+                for k, text in enumerate(given.split(",") if sorts[name] == LIST else [given]):
+                    self.tensors[name if not k else f"{name}.{k}"] = parse(text)
             else:
                 self.attributes[name] = tuple(given) if isinstance(given, list | tuple) else given
         missing = {n for n, s in sorts.items() if s in (TENSOR, LIST)} - set(self.tensors)
@@ -209,6 +210,9 @@ def draw(
     for name, spec in chosen.items():
         array = _array(spec, letters, rng, scale, special)
         env[name] = [array] if name in sample.lists else array
+        if (head := name.partition(".")[0]) != name:  # a further tensor of a list
+            env[name] = array
+            env[head].append(array)
     env.update(sample.attributes)
     return Drawn(env, chosen, dict(letters))
 

@@ -28,7 +28,8 @@ def ground(e: Expr, env: Mapping[str, Any], numbers: Mapping[str, int]) -> str:
     if e.head == "var" and e.sort == TENSOR:
         return "(Absent)" if env.get(e.args[0], ()) is None else f"(V {numbers[e.args[0]]})"
     if e.head == "var" and e.sort == LIST:
-        return f"(Cons (V {numbers[e.args[0]]}) (Nil))"
+        items = [f"(V {k})" for n, k in numbers.items() if n.partition(".")[0] == e.args[0]]
+        return "".join(f"(Cons {item} " for item in items) + "(Nil)" + ")" * len(items)
     if e.sort == INTS:
         values = e.value(env) if e.head != "vec-empty" else ()
         return f"(vec-of {' '.join(map(str, values))})" if values else "(vec-empty)"
@@ -152,6 +153,8 @@ class _Seed:
         if self.how.right:
             both = enumerate((sides.lhs, sides.rhs))
             stated += [("", f"(union (V {_MARK - 2 - i}) {self.text(s)})") for i, s in both]
+        for fact in (f for g in sides.when for f in g.facts if f.head == "weights-of"):  # only a whole graph tells
+            stated.append(("weights-of", self.text(fact)))
         left_out = self.how.without if self.how.sources else self.how.without | {"source"}
         return [command for kind, command in stated if kind not in left_out]
 

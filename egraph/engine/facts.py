@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ..errors import RuleError
 from ..terms import LIST, NODE, OPS, TENSOR, Op
 from ..terms.dtypes import BOOL, FLOAT32, INT64, masking
-from . import bounds, masks
+from . import bounds, groups, masks
 from .fact import FACTS
 from .guard import RANKS
 from .masks import Law
@@ -51,6 +51,7 @@ HEADER = f"""
 (function extent (TL i64) i64 :no-merge)
 {masks.RELATIONS}
 {bounds.HEADER}
+{groups.RELATIONS}
 (relation source (Dim T i64))
 (relation idx (i64))
 (relation why (T i64))
@@ -91,6 +92,7 @@ def _general() -> list[Law]:
     return [
         *masks.laws(),
         *bounds.laws(),
+        *groups.laws(),
         ("dim-conflict", "(= d (DNum a)) (= d (DNum b)) (!= a b)", '(panic "two sizes for one dimension")'),
         # a symbol that turns out to be a number is one no more: guards ask for symbols that may be any
         ("symbol-number", "(= d (DNum a)) (= d (DSym s))", "(subsume (DSym s))"),
@@ -167,7 +169,8 @@ def _laws(op: Op) -> list[Law]:
     elif op.dtype == "cast":
         law("dtype", "", f"(set (dtype o) {names[-1]})")
     elif op.dtype == "list":
-        laws.append((f"dtype-{op.name}", f"(= o ({op.name} (Cons x l) a)) (= t (dtype x))", "(set (dtype o) t)"))
+        rest = " ".join(["(Cons x l)", *names[1:]])
+        laws.append((f"dtype-{op.name}", f"(= o ({op.name} {rest})) (= t (dtype x))", "(set (dtype o) t)"))
     elif op.dtype in ("bool", "int64"):
         law("dtype", "", f"(set (dtype o) {BOOL if op.dtype == 'bool' else INT64})")
     return laws if op.out in (LIST, NODE) else [*laws, *_shapes(op.name, op.shape, names)]
@@ -278,6 +281,11 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= m (len x)) (= n (len y))", "(set (len o) (+ m n))"),
         ("(= $0 (Cons x (Cons y (Nil)))) (= 1 (rank x)) (= d (elem x i))", "(union (elem o i) d)"),
         ("(= $0 (Cons x (Cons y (Nil)))) (= m (len x)) (= d (elem y i))", "(union (elem o (+ m i)) d)"),
+    ],
+    "beside": [
+        ("", "(set (rank o) 2)"),
+        ("(= $0 (Cons x l)) (= d (dim x -2))", "(union (dim o -2) d)"),
+        ("(= n (width-of $0))", "(union (dim o -1) (DNum n))"),
     ],
     "reduce": [
         ("(= 1 $2) (= r (rank $0))", "(set (rank o) r)"),

@@ -58,7 +58,7 @@ class Frozen:
             "i64": egraph.value_to_i64, "f64": egraph.value_to_f64, "IV": vector,
             "String": egraph.value_to_string,
         }  # fmt: skip
-        skip = {"V", "VL", "VN", "spread", "dim", "elem", "iv", "DNum", "DSym"}
+        skip = {"V", "VL", "VN", "spread", "item-of", "dim", "elem", "iv", "DNum", "DSym"}
         for name, f in functions.items():
             if f.output_sort not in CLASSES or name in skip:
                 continue

@@ -116,6 +116,16 @@ def elem(x: Expr, index: int | Int) -> Expr:
     return Dim("elem", (x, lift(index, INT)))
 
 
+def item(xs: Tensors, index: int | Int) -> Tensor:
+    """Element `index` of a list of tensors that `weights` tells of."""
+    return Tensor("item-of", (xs, lift(index, INT)))
+
+
+def widths(xs: Tensors) -> Fact:
+    """The numbers of columns of such a list, all of known matrices."""
+    return Fact("widths-of", (xs,))
+
+
 def length(x: Expr) -> Fact:
     """Number of elements of an integer vector."""
     return Fact("len", (x,))
@@ -203,6 +213,16 @@ def zero_or_one(x: Expr) -> Guard:
     return relation("zero-or-one", x)
 
 
+def weights(x: Expr, ws: Tensors) -> Guard:
+    """ws are the constant matrices that x is multiplied by, each once."""
+
+    def test(env: dict[str, Any]) -> bool:
+        given = np.asarray(x.value(env))
+        return all((w.dtype, *w.shape[:1]) == (given.dtype, *given.shape[-1:]) for w in ws.value(env))
+
+    return Guard((Fact("weights-of", (x, ws)),), test, f"{called(x)} is multiplied by each of {called(ws)}")
+
+
 def never(c: Expr) -> Guard:
     """c is a constant of one element, -inf."""
     return relation("never", c)
@@ -256,11 +276,11 @@ def size_known(d: Expr) -> Guard:
 
 
 __all__ = [
-    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors",
-    "all_false", "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled",
-    "dtype", "elem", "eq", "exactly", "filled", "float_of", "floating", "ints", "is_const", "le", "length", "lift",
-    "load_egglog", "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape",
-    "rule", "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
-    "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "within", "zero_or_more",
-    "zero_or_one",
+    "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_false",
+    "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
+    "exactly", "filled", "float_of", "floating", "ints", "is_const", "item", "le", "length", "lift", "load_egglog",
+    "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
+    "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
+    "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "weights", "widths",
+    "within", "zero_or_more", "zero_or_one",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ region of its own, and others end there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,16 +155,20 @@ class Regions:
         return known
 
     def cone(self, region: Region) -> Cone:
-        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of them."""
+        """The original terms from the region's start to its leaves, breadth first, at most `CONE_LIMIT` of them.
+
+        What a node of the region computes besides has its start, too: a law may take several values to one node.
+        """
         ends = dict.fromkeys([*(c for c in region.leaves if c in self.start), *(v.value for v in region.views)])
         terms, cut = dict[int, list[Term]](), set[int]()
-        level, seen = [region.start], {region.start}
+        starts = {region.start: None, **dict.fromkeys(self._besides(region, ends))}
+        level, seen = [*starts], {*starts}
         while level:
             below: list[int] = []
             for term in level:
                 spelled = self.spelled(term)
                 opaque = not spelled or any(self._is_opaque(t) for t in spelled)
-                inner = term == region.start or self.frozen.values.get(term) not in ends
+                inner = term in starts or self.frozen.values.get(term) not in ends
                 if opaque or not inner or len(terms) >= CONE_LIMIT:
                     cut.add(term)
                     continue
@@ -185,6 +189,13 @@ class Regions:
         for term in lists:  # the budget ended inside a list: cut its elements instead
             cut |= self._elements(term, terms)
         return Cone(terms, frozenset(cut - lists - set(terms)))
+
+    def _besides(self, region: Region, ends: Collection[int]) -> Iterator[int]:
+        """The original terms of other outputs of the region's nodes."""
+        for row in region.rows.values():
+            if row.op == "Out":
+                outputs = (c for c in self._users.get(row.children[0], ()) if self.choice[c].op == "Out")
+                yield from (self.start[c] for c in outputs if c in self.start and c not in ends)
 
     def shape(self, region: Region) -> tuple[object, ...]:
         """Equal for regions of equal chosen terms over cones of equal terms, whatever their leaves are."""

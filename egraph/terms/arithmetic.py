@@ -147,6 +147,8 @@ TERMS: tuple[Op, ...] = (
         common=True, doc="x where c is that side, and 0 elsewhere",
     ),
     declare("MatMul", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2)),
+    declare("Product", "x y", quiet(np.matmul), "matmul", same="x y", weights="x y", infix=(" @ ", 2), plain="MatMul",
+            forms=(form("MatMul", "x y"),)),
     declare("Contract", "x y", quiet(_contract), "matmul", role="marker", same="x y", common=True),
     declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True, masked=True),
     declare("LogSoftmax", "x axis:i64", quiet(_log_softmax), "same", floating=True, implied=True, masked=True),

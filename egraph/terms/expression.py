@@ -29,6 +29,11 @@ def _elem(x: Any, i: int) -> int | None:
     return int(x.reshape(-1)[i]) if x.dtype.kind in "iu" and 0 <= i < x.size else None
 
 
+def _widths(xs: list[Any]) -> tuple[int, ...] | None:
+    """The numbers of columns of matrices; None if one is no matrix."""
+    return tuple(np.shape(x)[1] for x in xs) if all(np.ndim(x) == 2 for x in xs) else None
+
+
 def number(x: Any) -> float | None:
     """The value of a floating array of one element, if it is finite."""
     x = np.asarray(x)
@@ -49,7 +54,8 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "vec-of": lambda *a: tuple(a), "vec-get": lambda v, i: v[i], "vec-length": len, "DNum": lambda n: n,
     "rank": lambda x: None if x is None else np.ndim(x), "dtype": lambda x: code(np.asarray(x)), "len": np.size,
     "fval": number, "filled": fill, "dim": _dim, "elem": _elem,
-    "sizes": lambda x: None if x is None else np.shape(x), "axes": np.ndim,
+    "sizes": lambda x: None if x is None else np.shape(x), "axes": np.ndim, "item-of": lambda xs, i: xs[i],
+    "widths-of": _widths,
 }  # fmt: skip
 
 

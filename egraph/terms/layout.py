@@ -82,10 +82,24 @@ TERMS: tuple[Op, ...] = (
         short="cat", implied=True,
         requires=refusing(lambda xs, axis: len({x.dtype for x in xs}) > 1, "Concat of different element types"),
     ),
+    _moving(  # of matrices that are multiplied by one tensor
+        "Beside", "xs:TL", lambda xs: np.concatenate(xs, axis=-1), "beside", "xs", dtype="list",
+        plain="Concat", short="cat", forms=(form("Concat", "xs", "axis:-1"),),
+        requires=refusing(
+            lambda xs: len({(x.dtype, x.shape[:-1]) for x in xs}) > 1 or xs[0].ndim != 2,
+            "matrices of different types or heights",
+        ),
+    ),
     _moving(
         "Split", "x axis:i64 sizes:IV", _split, "split", out=NODE, dtype="", requires=_parts_fit,
         forms=(form("Split", "x", "axis split=sizes", outputs="sizes"),
                form("Split", "x sizes", "axis", since=13, outputs="sizes")),
+    ),
+    _moving(  # of the last axis of a product
+        "Parts", "x sizes:IV", lambda x, z: _split(x, -1, z), "", out=NODE, dtype="",
+        requires=lambda x, z: _parts_fit(x, -1, z), plain="Split", short="split",
+        forms=(form("Split", "x", "axis:-1 split=sizes", outputs="sizes"),
+               form("Split", "x sizes", "axis:-1", since=13, outputs="sizes")),
     ),
     declare(  # from the diagonal on
         "Trilu", "x upper:i64", lambda x, upper: np.triu(x) if upper else np.tril(x), "same", exact=True,

@@ -29,7 +29,7 @@ def evaluate(e: Expr, env: Env, *, wide: bool = False) -> Any:
         return widened(value) if wide else value
     if e.op is None or e.head in ("dim", "elem"):
         try:
-            return e.value(env)
+            return widened(e.value(env)) if wide else e.value(env)
         except ArithmeticError as error:
             raise IllFormed(str(error)) from error
     return apply(e.op, [evaluate(a, env, wide=wide) for a in e.args], wide=wide)

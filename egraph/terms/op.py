@@ -153,6 +153,7 @@ class Op:
     masked: bool = False  # a number added to its operand may be a mask: low enough, nothing of the element is left
     single: bool = False  # it computes in float32 at most, so no double may be
     common: bool = False  # a marker that many graphs hold without any fused operator in sight
+    plain: str = ""  # the term that its node is read as, where no rule is to look at this one
     short: str = ""  # its name in algebra
     infix: tuple[str, int] | None = None  # its sign there, and how strongly that binds
     implied: bool = False  # there, a last operand of -1 goes without saying

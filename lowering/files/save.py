@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]  # ships no types
 
 from ...egraph.errors import OutputError
-from ..model.tensors import external, outside, side_file
+from ..model.tensors import Joined, external, outside, side_file, stream
 from .load import Original
 from .staging import Stage, Stamp, stamp
 
@@ -158,20 +158,26 @@ def _check_sources(model: ir.Model, stamps: Mapping[Path, Stamp]) -> None:
 
 
 class _Weights:
-    """What of a model goes to new side files in `place`: written to `folder` as `parts`, to be named later."""
+    """What of a model goes to new side files in `place`: written to `folder` as `parts`, to be named later.
+
+    Weights that are joined of some in side files are written by now, and of the others in their files those only that
+    the model still needs.
+    """
 
     def __init__(self, model: ir.Model, place: Path, folder: Path) -> None:
         self.parts: list[Path] = []
         self._place, self._model = place, model
         self._moves: list[tuple[Path, Callable[[str], None]]] = []
-        tensors = (v.const_value for g in model.graphs() for v in g.initializers.values())
+        tensors = [v.const_value for g in model.graphs() for v in g.initializers.values()]
         large = sum(t.nbytes for t in tensors if t is not None and _movable(t)) > _PROTOBUF_LIMIT
-        if not large and all(_beside(tensor, place) for tensor, _ in external(model)):
+        joined = any(isinstance(t, Joined) and t.outside for t in tensors)
+        if not (large or joined) and all(_beside(tensor, place) for tensor, _ in external(model)):
             return
         self._model = model.clone()  # shares the tensors; another thread may be saving the same model
-        self._copy(folder)
-        if large:
-            self._store(folder)
+        if not joined:
+            self._copy(folder)
+        if large or joined:
+            self._store(folder, large)
 
     def placed(self, names: Mapping[Path, str]) -> ir.Model:
         """The model with each part at its name."""
@@ -196,19 +202,33 @@ class _Weights:
                 _flush(copies[source])
             self._moves.append((copies[source], self._mover(tensor, replace, tensor.offset, tensor.length)))
 
-    def _store(self, folder: Path) -> None:
-        """Write the initializers held in memory to one file."""
+    def _store(self, folder: Path, large: bool) -> None:
+        """Write to one file the joined initializers, the others held in memory if they are `large`, and what is left
+        in files elsewhere.
+        """
         part = self._part(folder)
+        places: dict[object, int] = {}
         with part.open("wb") as file:
-            for graph in self._model.graphs():
-                for value in graph.initializers.values():
-                    tensor = value.const_value
-                    if tensor is None or not _movable(tensor) or tensor.nbytes <= _SMALL:
+            for tensor, replace in [*external(self._model, parts=False), *self._held(large)]:
+                key: object = id(tensor)
+                if isinstance(tensor, ir.ExternalTensor):
+                    if _beside(tensor, self._place):
                         continue
-                    replace = partial(setattr, value, "const_value")
-                    self._moves.append((part, self._mover(tensor, replace, file.tell(), tensor.nbytes)))
-                    file.write(tensor.tobytes())
+                    key = side_file(tensor), tensor.offset, tensor.nbytes
+                if key not in places:
+                    places[key] = file.tell()
+                    stream(tensor, file)
+                self._moves.append((part, self._mover(tensor, replace, places[key], tensor.nbytes)))
         _flush(part)
+
+    def _held(self, large: bool) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.ExternalTensor], None]]]:
+        """The initializers held in memory that go to a file, and a function that replaces each."""
+        for graph in self._model.graphs():
+            for value in graph.initializers.values():
+                tensor = value.const_value
+                needs = large or (isinstance(tensor, Joined) and tensor.outside)
+                if needs and tensor is not None and _movable(tensor) and tensor.nbytes > _SMALL:
+                    yield tensor, partial(setattr, value, "const_value")
 
     def _mover(
         self, tensor: ir.TensorProtocol, replace: Callable[[ir.ExternalTensor], None], start: int | None,

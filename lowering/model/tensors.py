@@ -5,9 +5,10 @@ onnx-ir keeps a tensor's name in the tensor, sets it when serializing, and share
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ import onnx_ir as ir
 SMALL = 1024
 #: Files mapped at a time. A map keeps a descriptor, of which a process may have as few as 256 (macOS).
 _MAPS = 64
+#: Bytes of joined tensors that are put together at a time.
+_CHUNK = 2**24
 
 
 def renamed(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
@@ -27,6 +30,8 @@ def renamed(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProtocol:
         return tensor
     if isinstance(tensor, ir.ExternalTensor):
         return moved(tensor, str(tensor.location), str(tensor.base_dir), name)
+    if isinstance(tensor, Joined):
+        return Joined(tensor.parts, name)
     shape, doc, metadata = ir.Shape(tensor.shape.numpy()), tensor.doc_string, dict(tensor.metadata_props)
     if isinstance(tensor, ir.StringTensor):
         return ir.StringTensor(tensor.string_data(), shape=shape, name=name, doc_string=doc, metadata_props=metadata)
@@ -47,6 +52,41 @@ def outside(
         location, start, length, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name or tensor.name or "",
         doc_string=tensor.doc_string, metadata_props=dict(tensor.metadata_props), base_dir=folder,
     )  # fmt: skip
+
+
+class Joined(ir.LazyTensor):
+    """The matrices `parts`, of one element type and one number of rows, side by side.
+
+    They are put together when somebody looks, or a few rows at a time when they are saved.
+    """
+
+    def __init__(self, parts: Sequence[ir.TensorProtocol], name: str | None = None) -> None:
+        self.parts = tuple(parts)
+        dtype, sizes = self.parts[0].dtype, [part.shape.numpy() for part in self.parts]
+        shape = ir.Shape([int(sizes[0][0]), sum(int(width) for _, width in sizes)])
+        super().__init__(lambda: ir.Tensor(self._rows(0, None), dtype), dtype, shape, name=name)
+
+    @property
+    def outside(self) -> bool:
+        """Whether a part lies in a side file."""
+        return any(isinstance(part, ir.ExternalTensor) for part in self.parts)
+
+    def _rows(self, first: int, last: int | None) -> npt.NDArray[np.generic]:
+        return np.concatenate([elements(part)[first:last] for part in self.parts], axis=-1)
+
+    def tofile(self, file: BinaryIO) -> None:
+        rows = int(self.shape.numpy()[0])
+        step = max(1, _CHUNK * rows // max(1, self.nbytes))
+        for first in range(0, rows, step):
+            file.write(ir.Tensor(self._rows(first, first + step), self.dtype).tobytes())
+
+
+def stream(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Write the elements to a file; those of files and of joined tensors come by pieces."""
+    if isinstance(tensor, ir.ExternalTensor | ir.LazyTensor):
+        tensor.tofile(file)
+    else:
+        file.write(tensor.tobytes())
 
 
 def initializer(tensor: ir.TensorProtocol, name: str) -> ir.Value:
@@ -122,12 +162,21 @@ def own_names(model: ir.Model) -> None:
                 value.const_value = renamed(value.const_value, value.name)
 
 
-def external(model: ir.Model) -> Iterator[tuple[ir.ExternalTensor, Callable[[ir.ExternalTensor], None]]]:
-    """Each tensor kept in a side file, of an initializer or an attribute, and a function that replaces it."""
+def external(
+    model: ir.Model, parts: bool = True
+) -> Iterator[tuple[ir.ExternalTensor, Callable[[ir.ExternalTensor], None]]]:  # fmt: skip
+    """Each tensor kept in a side file, of an initializer or an attribute, and a function that replaces it.
+
+    With `parts`, those of joined ones, too.
+    """
     for graph in _graphs(model):
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 yield value.const_value, partial(setattr, value, "const_value")
+            elif parts and isinstance(value.const_value, Joined):
+                for k, part in enumerate(value.const_value.parts):
+                    if isinstance(part, ir.ExternalTensor):
+                        yield part, partial(_set_part, value, k)
         for node in graph:
             for key, a in list(node.attributes.items()):
                 if a.type == ir.AttributeType.TENSOR and isinstance(a.value, ir.ExternalTensor):
@@ -139,6 +188,12 @@ def _graphs(model: ir.Model) -> Iterator[ir.Graph]:
     for function in model.functions.values():
         yield function.graph
         yield from function.graph.subgraphs()
+
+
+def _set_part(value: ir.Value, place: int, part: ir.ExternalTensor) -> None:
+    whole = value.const_value
+    if isinstance(whole, Joined):
+        value.const_value = Joined([*whole.parts[:place], part, *whole.parts[place + 1 :]], whole.name)
 
 
 def _set_attribute(node: ir.Node, key: str, tensor: ir.ExternalTensor) -> None:

@@ -65,8 +65,12 @@ class Sheet:
 
     def emit(self, e: Expr) -> Any:
         """The value (or list of values) of a term."""
+        if e.head == "var" and isinstance(self.env[e.args[0]], list):
+            return [v for n, v in self.inputs.items() if n.partition(".")[0] == e.args[0]]
         if e.head == "var":
-            return [self.inputs[e.args[0]]] if isinstance(self.env[e.args[0]], list) else self.inputs[e.args[0]]
+            return self.inputs[e.args[0]]
+        if e.head == "item-of":
+            return self.emit(e.args[0])[e.args[1].value(self.env)]
         if e.head == "Cons":
             return [self.emit(e.args[0]), *self.emit(e.args[1])]
         if e.head == "Nil":

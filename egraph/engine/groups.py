@@ -1,0 +1,44 @@
+"""Facts of the constant matrices that one tensor is multiplied by: which they are, in the order of their numbers.
+
+Each tensor x has a chain of such numbers: the first, the one after each, the last. From the last to the first, lists
+are made of the matrices, and `weights-of` states the whole one of x: no subset, of which there are many. A product that
+shows up later makes another list. Of these lists `widths-of` has the number of columns of each matrix, `width-of` their
+sum, and `item-of` each matrix by its place.
+"""
+
+from __future__ import annotations
+
+from .masks import Law
+
+RELATIONS = """
+(function first-weight (T) i64 :merge (min old new))
+(function last-weight (T) i64 :merge (max old new))
+(function next-weight (T i64) i64 :merge (min old new))
+(relation weights-from (T i64 TL))
+(relation weights-of (T TL))
+(relation left-from (TL TL i64))
+(constructor item-of (TL i64) T :unextractable)
+(function widths-of (TL) IV :no-merge)
+(function width-of (TL) i64 :no-merge)
+"""
+
+
+def laws() -> list[Law]:
+    product = "(= o (MatMul x w)) (= k (weight-number w))"
+    several = "(= f (first-weight x)) (= e (last-weight x)) (< f e)"
+    return [
+        ("weights-ends", product, "(set (first-weight x) k) (set (last-weight x) k)"),
+        ("weights-next", f"{product} (= p (MatMul x v)) (= j (weight-number v)) (< k j)", "(set (next-weight x k) j)"),
+        ("weights-last", f"{product} {several} (= k e)", "(weights-from x k (Cons w (Nil)))"),
+        ("weights-more", f"(weights-from x j l) (= j (next-weight x k)) {product}", "(weights-from x k (Cons w l))"),
+        ("weights", f"(weights-from x f l) {several}", "(weights-of x l)"),
+        ("weights-listed", "(weights-of x l)", "(left-from l l 0)"),
+        ("items", "(left-from l c i) (= c (Cons w r))", "(union (item-of l i) w) (left-from l r (+ i 1))"),
+        ("widths-none", "(left-from l c i) (= c (Nil))", "(set (widths-of c) (vec-empty)) (set (width-of c) 0)"),
+        (
+            "widths-more",
+            "(left-from l c i) (= c (Cons w r)) (= z (widths-of r)) (= m (width-of r)) (= 2 (rank w))"
+            " (= (DNum n) (dim w -1))",
+            "(set (widths-of c) (vec-append (vec-of n) z)) (set (width-of c) (+ m n))",
+        ),
+    ]
