@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Any
 
 from .costs import Alternative
 from .egraph.budget import Budget
 from .egraph.errors import EGraphError
-from .egraph.targets import CostModel
+from .egraph.targets import CostModel, Target
 from .lowering.files.load import Source
-from .lowering.workload import Sizes, workloads
+from .lowering.measure.works import Works
+from .lowering.workload import Sizes, Workload, workloads
 from .report import Report
 from .result import Result
 from .run import Run, Saturated
@@ -52,6 +53,15 @@ class Space:
         if verify:
             verified(settings, run, self._source, result, model, wanted)
         return result
+
+    def works(self, works: Works, cost: CostModel, wanted: Sequence[Workload]) -> None:
+        """Enter what operators its e-nodes come to, for `calibrate`. Raises ModelError, CostError."""
+        with uncollected():
+            self._run().works(self._saturated, works, cost, wanted)
+
+    @property
+    def target(self) -> Target:
+        return self._settings.target
 
     def _run(self, without: Collection[str] = ()) -> Run:
         return self._settings.run(Budget(self._settings.limits), self.report, without)

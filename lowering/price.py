@@ -35,6 +35,8 @@ _LISTS = names("list")
 
 #: A tensor at each of the workloads.
 _Seen = tuple[TensorType, ...]
+#: An operator, its operands and results, whether they are known at load, and its attributes.
+_Asked = tuple[str, Sequence[_Seen], Sequence[_Seen], bool, Mapping[str, Any]]
 
 
 class Pricer:
@@ -185,35 +187,47 @@ class Pricer:
 
     def costs(self, r: Row) -> tuple[int, ...]:
         """The prices of a row, one for each workload."""
-        if r.op in SILENT:
-            return self.nothing
-        name, attrs = self.kind(r)
-        folds = all(c in self.const for c in r.children) and self._deterministic(r)
-        return self._each(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
+        return self.nothing if r.op in SILENT else self._each(*self._asked(r))
 
     def costs_of_copy(self, c: int) -> tuple[int, ...]:
         return self._each("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
+
+    def works(self, r: Row) -> list[Work]:
+        """What the cost model is asked of a row, at each workload; nothing for one that is no operator."""
+        return [] if r.op in SILENT else self._works(*self._asked(r))
+
+    def works_of_node(self, node: ir.Node) -> list[list[Work]]:
+        """The same of a node of the graph, for each of the operators whose price it may have."""
+        return [self._works(*asked) for asked in self._asked_of_node(node)]
+
+    def _asked(self, r: Row) -> _Asked:
+        name, attrs = self.kind(r)
+        folds = all(c in self.const for c in r.children) and self._deterministic(r)
+        return name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs
 
     def costs_of_node(self, node: ir.Node) -> tuple[int, ...]:
         """One that is read as one term, printed as the same operator, has the term's prices, so that a graph that was
         written costs what was predicted for it; another those of a term that no rule looks into.
         """
+        return min((self._each(*asked) for asked in self._asked_of_node(node)), key=self.total)
+
+    def _asked_of_node(self, node: ir.Node) -> list[_Asked]:
         terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
         outs = [self._value(v) for v in node.outputs]
-        costs = [self._costs_of_term(term, outs) for term in terms if _one(node, term)]
-        if not costs or any(term[0] == "Op" for term in terms):
+        found = [self._asked_of_term(term, outs) for term in terms if _one(node, term)]
+        if not found or any(term[0] == "Op" for term in terms):
             captured = self.reading.captured(node)
             ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
-            costs.append(self._each(full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
-        return min(costs, key=self.total)
+            found.append((full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
+        return found
 
-    def _costs_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> tuple[int, ...]:
+    def _asked_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> _Asked:
         op = self.ops[spelling[0]]
         operands, attributes = op.parted(spelling[1:])
         attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
         ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
-        return self._each(op.name, [self._operand(v) for v in ins], outs, folded, attrs)
+        return op.name, [self._operand(v) for v in ins], outs, folded, attrs
 
     def _each(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
@@ -231,10 +245,8 @@ class Pricer:
     def _priced_anew(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
     ) -> tuple[int, ...]:  # fmt: skip
-        outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
         found: list[int] = []
-        for k in range(len(self.workloads)):
-            priced = Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
+        for priced in self._works(name, ins, outs, folded, attrs):
             try:
                 cost = self.model.cost(priced)
             except Exception as error:  # a caller's code may raise anything
@@ -248,6 +260,15 @@ class Pricer:
                 )
             found.append(int(cost))
         return tuple(found)
+
+    def _works(
+        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
+    ) -> list[Work]:  # fmt: skip
+        outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
+        return [
+            Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
+            for k in range(len(self.workloads))
+        ]
 
     def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
         """What a cost model is told of a row: operator and attributes."""

@@ -39,6 +39,12 @@ _TERMS = _terms_by_operator()
 _ATTENTION = frozenset(op.name for op in OPS.values() if op.attends)
 
 
+def idle(work: Work) -> bool:
+    """Whether a runtime has nothing to compute: no operator, one computed at load, or another view of its operand."""
+    known = bool(work.outs) and all(out.const for out in work.outs)
+    return work.op in SILENT or known or _TERMS.get(work.op, work.op) in _VIEWS
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """Predicted time of an operator on one core or device: dispatch, plus arithmetic or memory traffic.

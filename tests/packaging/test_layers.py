@@ -34,6 +34,7 @@ SHELVES = {
         "": ("model", "shapes"),
         "files": ("model", "shapes", ""),
         "verify": ("model", "shapes", "", "files"),
+        "measure": ("model", "", "files", "verify"),
     },
     "rules": {"rope": (), "attention": ("rope",), "": ("rope", "attention")},
     "api": {"": ()},

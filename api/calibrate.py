@@ -1,0 +1,80 @@
+"""calibrate: measure on this machine what the operators take that a model may be made of."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from .egraph.budget import Limits
+from .egraph.errors import EGraphError, TargetError
+from .egraph.targets import Roofline, Target
+from .egraph.targets import target as find_target
+from .lowering.files.load import Source
+from .lowering.files.save import Named
+from .lowering.measure.calibration import Calibration
+from .lowering.measure.table import Table
+from .lowering.measure.works import Works
+from .lowering.workload import Sizes, workloads
+from .optimize import saturate
+from .space import Space
+
+#: The part of the time limit in which models are read and saturated.
+_FINDING = 0.5
+
+
+def calibrate(
+    models: Source | Space | Sequence[Source | Space],
+    *,
+    dims: Sizes = None,
+    target: str | Target = "cpu",
+    table: Table | Named | None = None,
+    seconds: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Table:
+    """A table with what the operators take on this machine that the e-graph of a model holds.
+
+    models: a model, as `saturate_and_extract` takes it, or a `Space`, or several. dims: sizes of symbolic dimensions,
+    or workloads. table: one to add to, or its file; by default that of this machine in the user's folder of caches.
+    What is in it is not measured again, so that a calibration that was cut off goes on where it stopped. seconds: the
+    time for all of it; without, all is measured but what is predicted to be less than a hundredth of each workload.
+    progress is called with what is being done.
+
+    Each operator is run alone, on one thread, many times in a row, without onnxruntime's own optimizations, weights
+    and large operands cold; CPU time counts. What onnxruntime does not run so is left to be predicted, and
+    `table.refused` says why. Raises TableError, TargetError for a target of another provider, ModelError, OutputError.
+    """
+    begin = time.monotonic()
+    tell = progress or (lambda stage: None)
+    if seconds is not None and not seconds > 0:
+        raise EGraphError(f"seconds is {seconds!r}; a time above 0 is wanted")
+    where = find_target(target) if isinstance(target, str) else target
+    filled = table if isinstance(table, Table) else Table.open(table)
+    if where.provider != filled.machine.provider:
+        raise TargetError(
+            f"target {where.name} runs on {where.provider}, and only what runs on {filled.machine.provider} is measured"
+        )
+    single = isinstance(models, str | os.PathLike | onnx.ModelProto | ir.Model | Space)
+    given: Sequence[Source | Space] = [models] if single else list(models)  # type: ignore[list-item, arg-type]
+    fallback = Roofline(where.prices)
+    works = Works(fallback)
+    for number, model in enumerate(given):
+        space = model if isinstance(model, Space) else _saturated(model, where, seconds, len(given) - number, begin, tell)
+        space.works(works, fallback, workloads(dims))
+    left = None if seconds is None else max(seconds - (time.monotonic() - begin), 0.0)
+    Calibration(filled, tell).fill(works, left)
+    return filled
+
+
+def _saturated(
+    model: Source, target: Target, seconds: float | None, count: int, begin: float, tell: Callable[[str], None]
+) -> Space:  # fmt: skip
+    """The space of a model, in its part of the time."""
+    limits = None
+    if seconds is not None:
+        left = max(_FINDING * seconds - (time.monotonic() - begin), 0.01)
+        limits = Limits(seconds=min(left / count, Limits().seconds or left))
+    return saturate(model, target=target, limits=limits, progress=tell)

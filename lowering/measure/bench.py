@@ -1,0 +1,162 @@
+"""One operator in onnxruntime: what it takes, with its weights cold, apart from what a run takes anyway."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import numpy as np
+import onnxruntime as ort
+
+from ...egraph.targets import TensorType, Work
+from ..verify.session import CPU, quiet_options, reason, to_value
+from .operands import Unfit
+from .single import Chain, Single
+
+#: Seconds of CPU time.
+Clock = Callable[[], float]
+
+#: Bytes that copies of an operand take in all, more than caches hold, and fewest copies; bytes of an operand that is
+#: cold though it is no weight; bytes that all operands of a model may take.
+_COLD, _COPIES, _LARGE, _MOST = 192 << 20, 4, 1 << 20, 512 << 20
+#: Seconds that a run of a chain is to take: at least, and at most if a shorter chain does not.
+_SHORT, _LONG = 0.0004, 0.06
+#: Nodes of a chain.
+_FEWEST, _LONGEST = 8, 128
+#: Runs of a chain, and the seconds after which fewer do.
+_RUNS, _FEW_RUNS, _ENOUGH = 9, 3, 0.3
+#: Runs of the reference that say how fast the machine is now.
+_RECENT = 15
+_REFERENCE = Work(
+    "MatMul", (TensorType("float32", (32, 256)), TensorType("float32", (256, 256), True)),
+    (TensorType("float32", (32, 256)),),
+)  # fmt: skip
+
+
+class Bench:
+    """Times works one by one, with onnxruntime's own optimizations off and on one thread.
+
+    `clock` gives the CPU seconds of the thread that runs them: others of the process, such as one that shows progress,
+    do not count. `reference` are the seconds that a kernel took which is run throughout, to undo that a machine is
+    faster at one time than at another; 0 takes those of the first runs.
+    """
+
+    def __init__(self, reference: float = 0.0, clock: Clock = time.thread_time) -> None:
+        self._clock = clock
+        self._reference = _Session(Single(_REFERENCE, 21).chain(24, [1, 1]))
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        for _ in range(_RECENT):
+            self._now()
+        self._recent.clear()
+        for _ in range(_RECENT):
+            self._now()
+        self.reference = reference or median(self._recent)
+
+    def seconds(self, work: Work, opset: int, predicted: float) -> float:
+        """What one run of the operator takes; `predicted` are seconds, to choose how often it is run.
+
+        Raises Unfit for a work that cannot stand alone, and for what onnxruntime refuses.
+        """
+        single = _fit(work, opset)
+        count, copies = plan(single, predicted)
+        try:
+            chain = _Session(single.chain(count, copies))
+            empty = _Session(single.chain(0, copies))
+            first = self._timed(chain)
+            self._check(chain, work, count)
+            self._timed(empty)
+            if first < _SHORT / 4 and count < _LONGEST:
+                return self.seconds(work, opset, min(predicted / 4, first / count))
+            spent, runs = 0.0, list[tuple[float, float]]()
+            while len(runs) < _RUNS and (len(runs) < _FEW_RUNS or spent < _ENOUGH):
+                self._now()
+                runs.append((self._timed(chain), self._timed(empty)))
+                spent += sum(runs[-1])
+        except Unfit:
+            raise
+        except Exception as error:  # onnxruntime's exceptions share no base of their own
+            raise Unfit(reason(error)) from error
+        took = median(a for a, _ in runs) - median(b for _, b in runs)
+        return max(took, 0.0) / count * self.reference / median(self._recent)
+
+    def _now(self) -> None:
+        self._recent.append(self._timed(self._reference))
+
+    def _timed(self, session: _Session) -> float:
+        begin = self._clock()
+        session.run()
+        return self._clock() - begin
+
+    def _check(self, chain: _Session, work: Work, count: int) -> None:
+        """Raises Unfit where the results have other sizes than the work says."""
+        shapes = chain.shapes()[1 : 1 + len(work.outs)] if count else []
+        for shape, t in zip(shapes, work.outs, strict=False):
+            if t.dtype and t.shape is not None and shape != t.shape:
+                raise Unfit(f"alone, it gives {list(shape)} and not {list(t.shape)}")
+
+
+def _fit(work: Work, opset: int) -> Single:
+    try:
+        return Single(work, opset)
+    except Unfit:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError) as error:
+        raise Unfit(f"there are no operands that fit it: {error}") from error
+
+
+def plan(single: Single, predicted: float) -> tuple[int, list[int]]:
+    """How many nodes a chain has, and how many copies of each operand take turns. Raises Unfit for too much memory."""
+    each = [0 if a is None else a.nbytes for a in single.operands]
+    cold = [t.const and t.size > 1 or n >= _LARGE for t, n in zip(single.work.ins, each, strict=True)]
+    if sum(each) > _room():
+        raise Unfit(f"its operands take {sum(each) >> 20} MiB")
+    turning = sum(n for n, turns in zip(each, cold, strict=True) if turns)
+    wanted = max(_COPIES, math.ceil(_COLD / turning)) if turning else 1
+    fits = max(1, (_MOST - sum(each)) // turning + 1) if turning else 1
+    longest = max(_COPIES, min(_LONGEST, int(_LONG / max(predicted, 1e-9))))
+    turns = min(wanted, fits, longest)
+    count = max(turns, min(_LONGEST, max(_FEWEST, math.ceil(_SHORT / max(predicted, 1e-9)))))
+    count = min(count, max(longest, turns))
+    return count, [turns if c else 1 for c in cold]
+
+
+def _room() -> int:
+    """Bytes that operands may take: a fourth of what is free, since a session copies weights as it packs them."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+    except (AttributeError, ValueError, OSError):
+        return _MOST
+
+
+class _Session:
+    """A chain loaded and bound: every copy of an operand has memory of its own, and so has every result."""
+
+    def __init__(self, chain: Chain) -> None:
+        options = quiet_options(())
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._kept = [to_value(array.copy()) for array in chain.stored.values()]
+        if self._kept:
+            options.add_external_initializers(list(chain.stored), self._kept)
+        self._session = ort.InferenceSession(chain.model.SerializeToString(), options, providers=[CPU])
+        self._binding = self._session.io_binding()
+        for name, array in chain.fed.items():
+            value = to_value(array.copy())
+            self._kept.append(value)
+            self._binding.bind_ortvalue_input(name, value)
+        self._results = [to_value(np.zeros(length, np.int64)) for length in chain.results.values()]
+        for name, value in zip(chain.results, self._results, strict=True):
+            self._binding.bind_ortvalue_output(name, value)
+        self._options = ort.RunOptions()
+        self._options.log_severity_level = 4
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._binding, self._options)
+
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """Of the operand that is probed, and of all results of the last run."""
+        return [tuple(map(int, value.numpy())) for value in self._results]
