@@ -224,7 +224,7 @@ class Pricer:
     def _asked_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> _Asked:
         op = self.ops[spelling[0]]
         operands, attributes = op.parted(spelling[1:])
-        attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
+        attrs = op.constants | {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
         ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
         return op.name, [self._operand(v) for v in ins], outs, folded, attrs

@@ -139,13 +139,13 @@ class _Session:
         options = quiet_options(())
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._kept = [to_value(array.copy()) for array in chain.stored.values()]
+        self._kept = [to_value(array) for array in chain.stored.values()]
         if self._kept:
             options.add_external_initializers(list(chain.stored), self._kept)
         self._session = ort.InferenceSession(chain.model.SerializeToString(), options, providers=[CPU])
         self._binding = self._session.io_binding()
         for name, array in chain.fed.items():
-            value = to_value(array.copy())
+            value = to_value(array)
             self._kept.append(value)
             self._binding.bind_ortvalue_input(name, value)
         self._results = [to_value(np.zeros(length, np.int64)) for length in chain.results.values()]

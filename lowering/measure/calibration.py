@@ -44,7 +44,7 @@ class Calibration:
         table, begin = self.table, self.clock()
         missing = [w for w in works.ordered() if not table.knows(w.work)]
         self.tell(f"{len(works)} works, {len(missing)} to measure")
-        measure, saved = None, begin
+        measure, saved, before = None, begin, len(table.entries)
         try:
             for number, w in enumerate(missing):
                 now = self.clock()
@@ -64,5 +64,7 @@ class Calibration:
                     table.save()
                     saved = self.clock()
         finally:
-            table.left = sum(1 for w in works if w.work not in table)
+            table.added = len(table.entries) - before
+            table.left = sum(w.work not in table for w in works)
+            table.unfit = sum(w.work not in table and table.knows(w.work) for w in works)
             table.save()

@@ -51,14 +51,14 @@ class Single:
         for i, (t, array) in enumerate(zip(work.ins, self.operands, strict=True)):
             own = [f"operand_{i}_{k}" for k in range(0 if array is None else copies[i])]
             names.append(own)
-            for name in own:
+            for k, name in enumerate(own):
                 if array is None or (t.const and not count):
                     continue
                 if not t.const:
-                    chain.fed[name] = array
+                    chain.fed[name] = array.copy()
                     _declare(graph.input.add(), name, CODES[t.dtype], array.ndim)
                 elif array.nbytes > _INLINE:
-                    chain.stored[name] = array
+                    chain.stored[name] = _told_apart(array, k)
                     graph.initializer.append(_outside(name, array, CODES[t.dtype]))
                 else:
                     graph.initializer.append(ir.to_proto(ir.tensor(array, ir.DataType(CODES[t.dtype]), name=name)))
@@ -109,6 +109,18 @@ class Chain:
         self.results[name] = rank
         graph.node.add(op_type="Shape", input=[value], output=[name], name=name)
         _declare(graph.output.add(), name, INT64, 1)
+
+
+def _told_apart(array: Array, k: int) -> Array:
+    """A copy in memory of its own that differs from others in an element, if it is a weight: onnxruntime keeps packed
+    weights once that have the same elements.
+    """
+    made = array.copy()
+    if made.dtype.kind not in "iub":
+        made.flat[0] = (256 + k) / 1024
+    elif made.dtype.itemsize == 1 and made.dtype.kind != "b":
+        made.flat[0] = k
+    return made
 
 
 def _declare(info: onnx.ValueInfoProto, name: str, dtype: int, rank: int) -> None:

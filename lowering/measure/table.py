@@ -37,7 +37,8 @@ class Table:
     """What works take on a machine: `entries` and, for works that cannot be run alone, the reasons, by `key`.
 
     `reference` are the seconds that the kernel took which tells how fast the machine was, 0 for a new table. `path`
-    is where `save` writes it. `left` are the works that the last calibration did not measure.
+    is where `save` writes it. Of the works of the last calibration, it `added` so many entries, `left` so many without,
+    of which `unfit` cannot be measured.
     """
 
     path: Path
@@ -45,7 +46,9 @@ class Table:
     entries: dict[str, Entry] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     reference: float = 0.0
+    added: int = 0
     left: int = 0
+    unfit: int = 0
 
     @classmethod
     def open(cls, path: Named | None = None, machine: Machine | None = None) -> Table:
