@@ -62,8 +62,9 @@ def calibrate(
     fallback = Roofline(where.prices)
     works = Works(fallback)
     for number, model in enumerate(given):
-        space = model if isinstance(model, Space) else _saturated(model, where, seconds, len(given) - number, begin, tell)
-        space.works(works, fallback, workloads(dims))
+        if not isinstance(model, Space):
+            model = _saturated(model, where, seconds, len(given) - number, begin, tell)
+        model.works(works, fallback, workloads(dims))
     left = None if seconds is None else max(seconds - (time.monotonic() - begin), 0.0)
     Calibration(filled, tell).fill(works, left)
     return filled

@@ -25,9 +25,9 @@ from .lowering.files.functions import called, drop_unused, same_in
 from .lowering.files.listed import FREE, relist, unlist
 from .lowering.files.load import Loaded, Source, load, write_out
 from .lowering.files.older import renew
+from .lowering.measure.works import Works
 from .lowering.model.domains import DEFAULT
 from .lowering.model.names import Names
-from .lowering.measure.works import Works
 from .lowering.model.wellformed import label
 from .lowering.opsets import can_raise
 from .lowering.reader import CALL, Reading

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -109,11 +108,9 @@ def _fit(work: Work, opset: int) -> Single:
 
 
 def plan(single: Single, predicted: float) -> tuple[int, list[int]]:
-    """How many nodes a chain has, and how many copies of each operand take turns. Raises Unfit for too much memory."""
+    """How many nodes a chain has, and how many copies of each operand take turns."""
     each = [0 if a is None else a.nbytes for a in single.operands]
-    cold = [t.const and t.size > 1 or n >= _LARGE for t, n in zip(single.work.ins, each, strict=True)]
-    if sum(each) > _room():
-        raise Unfit(f"its operands take {sum(each) >> 20} MiB")
+    cold = [(t.const and t.size > 1) or n >= _LARGE for t, n in zip(single.work.ins, each, strict=True)]
     turning = sum(n for n, turns in zip(each, cold, strict=True) if turns)
     wanted = max(_COPIES, math.ceil(_COLD / turning)) if turning else 1
     fits = max(1, (_MOST - sum(each)) // turning + 1) if turning else 1
@@ -122,14 +119,6 @@ def plan(single: Single, predicted: float) -> tuple[int, list[int]]:
     count = max(turns, min(_LONGEST, max(_FEWEST, math.ceil(_SHORT / max(predicted, 1e-9)))))
     count = min(count, max(longest, turns))
     return count, [turns if c else 1 for c in cold]
-
-
-def _room() -> int:
-    """Bytes that operands may take: a fourth of what is free, since a session copies weights as it packs them."""
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
-    except (AttributeError, ValueError, OSError):
-        return _MOST
 
 
 class _Session:

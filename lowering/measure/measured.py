@@ -11,7 +11,8 @@ import numpy as np
 
 from ...egraph.errors import CostError
 from ...egraph.targets import CostModel, Roofline, Work, idle
-from .table import Entry, Table, key
+from .nodes import as_node
+from .table import Price, Table, key
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def _any(work: Work) -> str:
     return ""
 
 
-#: Which entries a missing price is taken from: the first of these under which there are any.
+#: By the node of a work: which entries a missing price is taken from: the first of these under which there are any.
 _LEVELS: Sequence[Callable[[Work], str]] = (_exactly, _typed, _named, _any)
 
 
@@ -68,9 +69,9 @@ class Measured:
         self._prices = {k: entry.picoseconds for k, entry in self.table.entries.items()}
         self._groups = [{} for _ in _LEVELS]
         for known, entry in sorted(self.table.entries.items()):
-            point = self._point(known, entry)
+            point, node = self._point(known, entry), as_node(entry.work)
             for groups, group_of in zip(self._groups, _LEVELS, strict=True):
-                groups.setdefault(group_of(entry.work), []).append(point)
+                groups.setdefault(group_of(node), []).append(point)
 
     def cost(self, work: Work) -> int:
         """Picoseconds."""
@@ -86,14 +87,14 @@ class Measured:
             for known, entry in sorted(self.table.entries.items())
         ]  # fmt: skip
 
-    def _point(self, known: str, entry: Entry) -> _Point:
+    def _point(self, known: str, entry: Price) -> _Point:
         predicted = max(self.fallback.cost(entry.work), 1)
         return _Point(known, math.log(predicted), math.log(max(entry.picoseconds, 1) / predicted))
 
     def _inferred(self, work: Work, without: str = "") -> int:
-        predicted = self.fallback.cost(work)
+        predicted, node = self.fallback.cost(work), as_node(work)
         for groups, group_of in zip(self._groups, _LEVELS, strict=True):
-            points = [p for p in groups.get(group_of(work), ()) if p.key != without]
+            points = [p for p in groups.get(group_of(node), ()) if p.key != without]
             if points:
                 between = group_of in (_exactly, _typed)
                 size = math.log(max(predicted, 1))

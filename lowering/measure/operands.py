@@ -37,7 +37,8 @@ def operand(work: Work, index: int) -> Array:
     if t.dtype not in CODES or t.dtype in ("string", "complex64", "complex128"):
         raise Unfit(f"an operand has elements of type {t.dtype}")
     name, position = kind(work), place(work, index)
-    given = _GIVEN.get((name, position))
+    called = _FORMS.get(name, ())
+    given = _GIVEN.get((name, position)) or _NAMED.get(called[position] if position < len(called) else "")
     known = None if given is None else given(work, index)
     if known is not None:
         return np.asarray(known).astype(_numpy(t)).reshape(t.shape)
@@ -88,7 +89,7 @@ def _indices(work: Work, t: TensorType, table: TensorType, name: str) -> Array:
     elif t.shape and len(t.shape) > 1:
         picked = np.arange(count) % t.shape[-1] % shape[0]
     else:
-        picked = np.zeros(count)
+        picked = np.zeros(count, np.int64)
     array: Array = picked.astype(_numpy(t)).reshape(t.shape or ())
     return array
 
@@ -184,5 +185,11 @@ _GIVEN: Mapping[tuple[str, int], Callable[[Work, int], Sequence[int] | None]] = 
     ("Split", 1): _parts, ("Range", 0): _range(0), ("Range", 1): _range(1), ("Range", 2): _range(2),
     ("TopK", 1): lambda work, index: [_along(work)[1]], ("CumSum", 1): _last_axis, ("Pad", 1): _padded,
     ("Trilu", 1): lambda work, index: [0], ("OneHot", 1): lambda work, index: [_along(work)[1]],
-    ("com.microsoft::GroupQueryAttention", 5): _before_total, ("com.microsoft::GroupQueryAttention", 6): _total,
+})  # fmt: skip
+#: The same of operators that terms are written as, by the operands' names.
+_NAMED: Mapping[str, Callable[[Work, int], Sequence[int] | None]] = MappingProxyType({
+    "seqlens": _before_total, "total": _total,
+})  # fmt: skip
+_FORMS: Mapping[str, Sequence[str]] = MappingProxyType({
+    form.name: form.inputs for op in OPS.values() if op.role == "fused" for form in op.forms
 })  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +12,17 @@ import onnx
 import onnx_ir as ir
 
 from ...egraph.targets import Work
-from ...egraph.terms import CLASSES, LIST, OPS, SILENT
+from ...egraph.terms import CLASSES, LIST, SILENT
 from ...egraph.terms.dtypes import CODES, FLOAT32, INT64
 from ..emit import constant, emit
+from .nodes import term
 from .operands import Array, Unfit, operand
 
 _IR_VERSION = 10
 #: Bytes of the largest tensor that lies in the model.
 _INLINE = 1024
+#: Bytes that an operator may take where the system does not say what is free.
+_ROOM = 1 << 30
 _GRAPHS = (ir.Graph, ir.Function)
 
 
@@ -33,10 +37,12 @@ class Single:
     def __post_init__(self) -> None:
         if self.work.op in SILENT or any(_is_graph(v) for v in self.work.attrs.values()):
             raise Unfit("it has a body" if self.work.op not in SILENT else "it is no operator")
+        needed = sum(t.size * t.width for t in (*self.work.ins, *self.work.outs))
+        if needed > _room():
+            raise Unfit(f"its operands and results take {needed >> 20} MiB")
         self.operands = [operand(self.work, i) if t.dtype else None for i, t in enumerate(self.work.ins)]
-        op = OPS.get(self.work.op)
-        if op is not None and op.forms and _is_term(self.work):
-            self.opset = max(self.opset, op.oldest)
+        op = term(self.work)
+        self.opset = max(self.opset, 1 if op is None else op.oldest)
 
     def chain(self, count: int, copies: Sequence[int]) -> Chain:
         """The operator `count` times, with so many copies of each operand, that take turns; of `count` 0 nothing but
@@ -87,6 +93,14 @@ class Single:
         for domain, version in ({"": self.opset} | domains).items():
             chain.model.opset_import.add(domain=domain, version=version)
         return chain
+
+
+def _room() -> int:
+    """Bytes that an operator may take: a fourth of what is free, since a session copies weights as it packs them."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+    except (AttributeError, ValueError, OSError):
+        return _ROOM
 
 
 class Chain:
@@ -143,8 +157,8 @@ def _outside(name: str, array: Array, dtype: int) -> onnx.TensorProto:
 
 def _one(printer: _Printer, work: Work, values: Sequence[ir.Value | None]) -> list[ir.Value]:
     """One node of the work; its results."""
-    if _is_term(work):
-        op = OPS[work.op]
+    op = term(work)
+    if op is not None:
         sorts = [sort for sort in op.sorts if sort in CLASSES]
         spare = len(values) - sum(sort != LIST for sort in sorts)
         rest, ins = list(values), list[Any]()
@@ -161,16 +175,6 @@ def _one(printer: _Printer, work: Work, values: Sequence[ir.Value | None]) -> li
         attributes = {name: value for name, value in work.attrs.items()}
         made = printer.node(op_type, inputs, attributes, domain=domain, outputs=len(work.outs))
     return made if isinstance(made, list) else [made]
-
-
-def _is_term(work: Work) -> bool:
-    """Whether a work is of a term, and not of a node of that name which no rule looks into."""
-    op = OPS.get(work.op)
-    if op is None or not op.forms or op.role not in ("operator", "fused"):
-        return False
-    sorts = [sort for sort in op.sorts if sort in CLASSES]
-    fits = len(work.ins) >= len(sorts) - 1 if LIST in sorts else len(work.ins) == len(sorts)
-    return fits and {name for name, _ in op.attributes} | op.constants.keys() == work.attrs.keys()
 
 
 def _value(attribute: object) -> object:

@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from ...egraph.errors import TableError
 from ...egraph.targets import ABSENT, TensorType, Work
-from ..files.save import Named, destination, put, shown
+from ..files.save import Named, put, shown
 from .machine import Machine
+from .nodes import as_node
 
 #: Of the file's structure.
 _FORMAT = 1
@@ -25,7 +26,7 @@ _TENSOR = re.compile(r"(const )?([a-z]+[0-9]*)\[([0-9,]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Price:
     """A work and what it takes."""
 
     work: Work
@@ -43,7 +44,7 @@ class Table:
 
     path: Path
     machine: Machine = field(default_factory=Machine.this)
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, Price] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     reference: float = 0.0
     added: int = 0
@@ -97,7 +98,8 @@ class Table:
         return cls(place, machine, {key(e.work): e for e in entries}, refused, reference)
 
     def add(self, work: Work, picoseconds: int) -> None:
-        self.entries[key(work)] = Entry(work, picoseconds)
+        attrs = described(work)["attrs"]
+        self.entries[key(work)] = Price(Work(work.op, work.ins, work.outs, attrs), picoseconds)
 
     def refuse(self, work: Work, reason: str) -> None:
         """Enter that a work cannot be measured."""
@@ -132,7 +134,7 @@ class Table:
 
 def key(work: Work) -> str:
     """Equal for works that take the same: of one operator, types, shapes, constants and attributes."""
-    return json.dumps(described(work), sort_keys=True)
+    return json.dumps(described(as_node(work)), sort_keys=True)
 
 
 def described(work: Work) -> dict[str, Any]:
@@ -161,20 +163,22 @@ def _read_tensor(text: str) -> TensorType:
     return TensorType(dtype, tuple(map(int, filter(None, dims.split(",")))), bool(const))
 
 
-def _entry(item: Mapping[str, Any]) -> Entry:
+def _entry(item: Mapping[str, Any]) -> Price:
     """Raises ValueError, TypeError, KeyError, AttributeError."""
     ps = item["ps"]
     if isinstance(ps, bool) or not isinstance(ps, int) or ps < 0 or not isinstance(item["op"], str):
         raise ValueError(f"{item['op']!r} takes {ps!r} picoseconds")
     ins, outs = (tuple(map(_read_tensor, item[side])) for side in ("ins", "outs"))
-    return Entry(Work(item["op"], ins, outs, dict(item["attrs"].items())), ps)
+    return Price(Work(item["op"], ins, outs, dict(item["attrs"].items())), ps)
 
 
 def _plain(value: object) -> Any:
     """An attribute as JSON has it; a tensor by a digest, a graph by its kind."""
     match value:
-        case bool() | int() | float() | str() | None:
+        case bool() | int() | str() | None:
             return value
+        case float():
+            return float(f"{value:.6g}")  # a file has it in float32
         case tuple() | list():
             return [_plain(item) for item in value]
         case np.ndarray() | np.generic():
