@@ -52,8 +52,13 @@ def as_node(work: Work) -> Work:
 
 def _told(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that are not what goes without saying."""
-    defaults = _defaults(name)
-    return {a: value for a, value in attrs.items() if a not in defaults or value != defaults[a]}
+    defaults, told = _defaults(name), {a: _rounded(value) for a, value in attrs.items()}
+    return {a: value for a, value in told.items() if a not in defaults or value != defaults[a]}
+
+
+def _rounded(value: object) -> object:
+    """A number that a file has in float32, as a term has it."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 @cache
@@ -63,7 +68,7 @@ def _defaults(name: str) -> Mapping[str, object]:
         return MappingProxyType({})
     attributes = onnx.defs.get_schema(name).attributes
     given = {a: onnx.helper.get_attribute_value(s.default_value) for a, s in attributes.items() if s.default_value.name}
-    return MappingProxyType({a: v.decode() if isinstance(v, bytes) else v for a, v in given.items()})
+    return MappingProxyType({a: v.decode() if isinstance(v, bytes) else _rounded(v) for a, v in given.items()})
 
 
 def _stripped(ins: tuple[TensorType, ...]) -> tuple[TensorType, ...]:

@@ -175,10 +175,8 @@ def _entry(item: Mapping[str, Any]) -> Price:
 def _plain(value: object) -> Any:
     """An attribute as JSON has it; a tensor by a digest, a graph by its kind."""
     match value:
-        case bool() | int() | str() | None:
+        case bool() | int() | float() | str() | None:
             return value
-        case float():
-            return float(f"{value:.6g}")  # a file has it in float32
         case tuple() | list():
             return [_plain(item) for item in value]
         case np.ndarray() | np.generic():
