@@ -67,6 +67,10 @@ class Pricer:
         self._absent = {r.cls for r in frozen.rows if r.op == "Absent"}
         self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
         self.const = self._constants()
+        whole = bool(reading.graph.opset_imports)  # not the body of a node
+        given = [v for v in reading.payloads.values if whole and v.is_graph_input()]
+        self._given = {self._classes[v] for v in given if v in self._classes}
+        self._taken = {frozen.values[t] for t in reading.terms.roots if whole}
         self._folding = Folding(frozen, reading.payloads, self.ops)
         self._raised = frozen.classes  # the class that stands for a newer opset
         self._wholes = {r.children[0]: r.cls for r in frozen.rows if r.op == "Shape" and self._whole(r)}
@@ -213,7 +217,7 @@ class Pricer:
 
     def _asked_of_node(self, node: ir.Node) -> list[_Asked]:
         terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
-        outs = [self._value(v) for v in node.outputs]
+        outs = [_outer(self._value(v), self._classes.get(v) in self._taken) for v in node.outputs]
         found = [self._asked_of_term(term, outs) for term in terms if _one(node, term)]
         if not found or any(term[0] == "Op" for term in terms):
             captured = self.reading.captured(node)
@@ -286,13 +290,16 @@ class Pricer:
 
     def _results(self, r: Row) -> list[_Seen]:
         if self.ops[r.op].out != NODE:
-            return [self._tensor(r.cls)]
+            return [self._result(r.cls)]
         outs = self._outs.get(r.cls, {})
         if r.op != "Split":
-            return [self._tensor(c) for _, c in sorted(outs.items())]
+            return [self._result(c) for _, c in sorted(outs.items())]
         axis, sizes = r.attrs
-        whole = self._tensor(r.children[0])
-        return [self._tensor(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
+        whole = _outer(self._tensor(r.children[0]), False)
+        return [self._result(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
+
+    def _result(self, c: int) -> _Seen:
+        return _outer(self._tensor(c), c in self._taken)
 
     def _items(self, cell: int) -> list[int]:
         items = []
@@ -311,7 +318,7 @@ class Pricer:
                 known = self._seen(INT64, [self._ranks[c]], False)
             else:
                 names = None if shape is None else [self._names[d] if isinstance(d, str) else d for d in shape]
-                known = self._seen(dtype or 0, names, c in self.const)
+                known = _outer(self._seen(dtype or 0, names, c in self.const), c in self._given)
             self._tensors[c] = known
         return known
 
@@ -372,6 +379,11 @@ class Pricer:
 
     def _loads(self, node: ir.Node, captured: Iterable[ir.Value] = ()) -> bool:
         return _deterministic(node) and all(self._loaded(v) for v in (*node.inputs, *captured))
+
+
+def _outer(tensor: _Seen, outer: bool) -> _Seen:
+    """The same as an input or output of the model, or as none."""
+    return tensor if tensor[0].outer == outer else tuple(replace(t, outer=outer) for t in tensor)
 
 
 def _cut(whole: _Seen, axis: int, size: int) -> _Seen:

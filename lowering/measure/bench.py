@@ -19,8 +19,9 @@ from .single import Chain, Single
 #: Seconds of CPU time.
 Clock = Callable[[], float]
 
-#: Bytes that copies of an operand take in all, more than caches hold, and fewest copies; bytes of an operand that is
-#: cold though it is no weight; bytes that all operands of a model may take.
+#: Bytes that copies of weights and of inputs and outputs of the model take in all, more than caches hold; copies of
+#: those at least, and of others that are large, which the nodes before have just made; bytes from which they are; bytes
+#: that all operands of a model may take.
 _COLD, _COPIES, _LARGE, _MOST = 192 << 20, 4, 1 << 20, 512 << 20
 #: Seconds that a run of a chain is to take: at least, and at most if a shorter chain does not.
 _SHORT, _LONG = 0.0004, 0.06
@@ -61,9 +62,9 @@ class Bench:
         Raises Unfit for a work that cannot stand alone, and for what onnxruntime refuses.
         """
         single = _fit(work, opset)
-        count, copies = plan(single, predicted)
+        count, copies, results = plan(single, predicted)
         try:
-            chain = _Session(single.chain(count, copies))
+            chain = _Session(single.chain(count, copies, results))
             empty = _Session(single.chain(0, copies))
             first = self._timed(chain)
             self._check(chain, work, count)
@@ -107,18 +108,22 @@ def _fit(work: Work, opset: int) -> Single:
         raise Unfit(f"there are no operands that fit it: {error}") from error
 
 
-def plan(single: Single, predicted: float) -> tuple[int, list[int]]:
-    """How many nodes a chain has, and how many copies of each operand take turns."""
+def plan(single: Single, predicted: float) -> tuple[int, list[int], list[int]]:
+    """How many nodes a chain has, and how many copies of each operand, and of each result, take turns."""
+    work = single.work
     each = [0 if a is None else a.nbytes for a in single.operands]
-    cold = [(t.const and t.size > 1) or n >= _LARGE for t, n in zip(single.work.ins, each, strict=True)]
+    made = [t.size * t.width for t in work.outs]
+    cold = [(t.const or t.outer) and t.size > 1 for t in work.ins]
     turning = sum(n for n, turns in zip(each, cold, strict=True) if turns)
-    wanted = max(_COPIES, math.ceil(_COLD / turning)) if turning else 1
-    fits = max(1, (_MOST - sum(each)) // turning + 1) if turning else 1
+    turning += sum(n for n, t in zip(made, work.outs, strict=True) if t.outer)
     longest = max(_COPIES, min(_LONGEST, int(_LONG / max(predicted, 1e-9))))
-    turns = min(wanted, fits, longest)
-    count = max(turns, min(_LONGEST, max(_FEWEST, math.ceil(_SHORT / max(predicted, 1e-9)))))
-    count = min(count, max(longest, turns))
-    return count, [turns if c else 1 for c in cold]
+    turns = 1
+    if turning:
+        turns = max(1, min(max(_COPIES, math.ceil(_COLD / turning)), _MOST // turning, longest))
+    count = max(turns, min(longest, max(_FEWEST, math.ceil(_SHORT / max(predicted, 1e-9)))))
+    few = [max(1, min(_COPIES, _MOST // n)) if n >= _LARGE else 1 for n in each]
+    copies = [turns if c else f for c, f in zip(cold, few, strict=True)]
+    return count, copies, [turns if t.outer else 0 for t in work.outs]
 
 
 class _Session:
@@ -140,6 +145,10 @@ class _Session:
         self._results = [to_value(np.zeros(length, np.int64)) for length in chain.results.values()]
         for name, value in zip(chain.results, self._results, strict=True):
             self._binding.bind_ortvalue_output(name, value)
+        for names, array in chain.taken:
+            self._kept.append(to_value(array))
+            for name in names:
+                self._binding.bind_ortvalue_output(name, self._kept[-1])
         self._options = ort.RunOptions()
         self._options.log_severity_level = 4
 

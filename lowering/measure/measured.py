@@ -86,7 +86,7 @@ class Measured:
     def _point(self, name: str, work: Work, measured: int = 1) -> _Point:
         node, predicted = as_node(work), max(self.fallback.cost(work), 1)
         moved = max(sum(t.size * t.width for t in (*work.ins, *work.outs)), 1)
-        typed = repr([(t.dtype, t.const) for t in node.ins])
+        typed = repr([(t.dtype, t.const, t.outer) for t in node.ins])
         ranks = [None if t.shape is None else len(t.shape) for t in node.ins]
         exactly = repr((typed, ranks, sorted((name, str(value)) for name, value in node.attrs.items())))
         ratio = math.log(max(measured, 1) / predicted)

@@ -44,9 +44,10 @@ class Single:
         op = term(self.work)
         self.opset = max(self.opset, 1 if op is None else op.oldest)
 
-    def chain(self, count: int, copies: Sequence[int]) -> Chain:
+    def chain(self, count: int, copies: Sequence[int], results: Sequence[int] = ()) -> Chain:
         """The operator `count` times, with so many copies of each operand, that take turns; of `count` 0 nothing but
-        operands. Raises Unfit where the rank of a result is unknown.
+        operands. Of each result so many places take turns, too, as outputs; of 0 places it is none. Raises Unfit where
+        the rank of a result is unknown.
         """
         if any(t.shape is None for t in self.work.outs):
             raise Unfit("the rank of a result is unknown")
@@ -89,6 +90,12 @@ class Single:
                         side[j] = own[k % len(own)] if own else f"{name}_{k}" if side is node.output else name
             for value, t in zip(made, work.outs, strict=False):
                 chain.give(f"{value.name}_{k}", len(t.shape or ()))
+        for value, t, places in zip(made, work.outs, results, strict=False):
+            for place in range(min(places, count)):
+                taken = [f"{value.name}_{k}" for k in range(place, count, places)]
+                chain.taken.append((taken, np.zeros(t.shape or (), ir.DataType(CODES[t.dtype]).numpy())))
+                for name in taken:
+                    _declare(graph.output.add(), name, CODES[t.dtype], len(t.shape or ()))
         domains = {node.domain: 1 for node in printer.nodes if node.domain}
         for domain, version in ({"": self.opset} | domains).items():
             chain.model.opset_import.add(domain=domain, version=version)
@@ -107,13 +114,14 @@ class Chain:
     """A model with an operator many times. Each result is given to a Shape, whose result the model gives.
 
     `fed` are the inputs and `stored` the initializers that the model leaves out, by name. `results` are the outputs, of
-    which the first is of an operand, each with its length.
+    which the first is of an operand, each with its length; `taken` further ones, which share a place of memory.
     """
 
     def __init__(self) -> None:
         self.fed: dict[str, Array] = {}
         self.stored: dict[str, Array] = {}
         self.results: dict[str, int] = {}
+        self.taken: list[tuple[list[str], Array]] = []
         self.model = onnx.ModelProto(ir_version=_IR_VERSION)
         self.model.graph.name = "single"
 

@@ -22,7 +22,7 @@ from .nodes import as_node
 
 #: Of the file's structure.
 _FORMAT = 1
-_TENSOR = re.compile(r"(const )?([a-z]+[0-9]*)\[([0-9,]*)\]")
+_TENSOR = re.compile(r"(const )?(outer )?([a-z]+[0-9]*)\[([0-9,]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _tensor(t: TensorType) -> str:
     if t.dtype == "":
         return ""
     dims = "?" if t.shape is None else ",".join(map(str, t.shape))
-    return f"{'const ' if t.const else ''}{t.dtype}[{dims}]"
+    return f"{'const ' if t.const else ''}{'outer ' if t.outer else ''}{t.dtype}[{dims}]"
 
 
 def _read_tensor(text: str) -> TensorType:
@@ -159,8 +159,8 @@ def _read_tensor(text: str) -> TensorType:
     found = _TENSOR.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no tensor")
-    const, dtype, dims = found.groups()
-    return TensorType(dtype, tuple(map(int, filter(None, dims.split(",")))), bool(const))
+    const, outer, dtype, dims = found.groups()
+    return TensorType(dtype, tuple(map(int, filter(None, dims.split(",")))), bool(const), bool(outer))
 
 
 def _entry(item: Mapping[str, Any]) -> Price:

@@ -30,13 +30,13 @@ F = "float32"
 
 
 def tensor(text: str) -> TensorType:
-    """'2x3', '2x3:int64', 'const 2x3', '' for one left out; a scalar is '()'."""
+    """'2x3', '2x3:int64', 'const 2x3', 'outer 2x3', '' for one left out; a scalar is '()'."""
     if not text:
         return ABSENT
     words = text.split()
     dims, _, dtype = words[-1].partition(":")
     shape = () if dims == "()" else tuple(map(int, dims.split("x")))
-    return TensorType(dtype or F, shape, words[0] == "const")
+    return TensorType(dtype or F, shape, words[0] == "const", words[0] == "outer")
 
 
 def work(op: str, ins: str, outs: str, **attrs: Any) -> Work:
@@ -178,16 +178,32 @@ def test_what_cannot_run_alone_is_refused(given: Work, reason: str) -> None:
 def test_weights_and_large_operands_turn() -> None:
     """Copies take more than caches hold, and differ, or onnxruntime packs them into one."""
     single = Single(work("MatMul", "1x512, const 512x512", "1x512"), 17)
-    count, copies = plan(single, 1e-5)
+    count, copies, results = plan(single, 1e-5)
+    assert results == [0]
     assert copies == [1, count]
     assert copies[1] == 128
     chain = single.chain(3, [1, 3])
     assert list(chain.fed) == ["operand_0_0"]
     assert [n.input[1] for n in chain.model.graph.node if n.op_type == "MatMul"] == [*chain.stored]
     assert len({a.tobytes() for a in chain.stored.values()}) == 3
-    assert plan(Single(work("Add", "1x512x512, 1x1x512", "1x512x512"), 17), 1e-4)[1] == [128, 1]
-    slow = plan(single, 0.05)
-    assert slow == (4, [1, 4])
+    assert plan(single, 0.05) == (4, [1, 4], [0])
+    made = Single(work("Add", "1x512x512, 1x1x512", "1x512x512"), 17)
+    assert plan(made, 1e-4)[1] == [4, 1]  # by the node before
+    given = Single(work("Concat", "outer 1x2x512x64, 1x2x1x64", "outer 1x2x513x64", axis=-2), 17)
+    count, copies, results = plan(given, 1e-5)
+    assert (copies, results) == ([128, 1], [128])
+    chain = given.chain(4, [2, 1], [2])
+    assert [names for names, _ in chain.taken] == [["value_0_0_0", "value_0_0_2"], ["value_0_0_1", "value_0_0_3"]]
+    assert Bench().seconds(given.work, 17, 1e-5) > 0
+
+
+def test_what_comes_from_outside_and_what_goes_there_is_asked_about(works: Works) -> None:
+    """The first product has an input of the model as an operand, the last node gives an output."""
+    outer = {(w.work.op, tuple(t.outer for t in (*w.work.ins, *w.work.outs))) for w in works}
+    assert outer == {
+        ("MatMul", (True, False, False)), ("Tanh", (False, False)), ("Exp", (False, False)),
+        ("Add", (False, True, False)), ("Softmax", (False, True)),
+    }  # fmt: skip
 
 
 class Fake:
@@ -470,8 +486,11 @@ def test_nodes_as_they_stand_ask_what_rows_ask() -> None:
     found = Works(Roofline())
     saturate(model(text, w=(64,))).works(found, Roofline(), [Workload("one", past=16)])
     assert sorted(key(w.work) for w in found) == sorted(
-        key(work(op, f"1x16x64, {weights}", "1x16x64", eps=1e-5))
-        for op, weights in (("RMSNorm", "const 64"), ("LayerNorm", "const 64, const 64"))
+        key(work(op, f"{x} 1x16x64, {weights}", f"{y} 1x16x64", eps=1e-5))
+        for op, x, weights, y in (
+            ("RMSNorm", "outer", "const 64", ""),
+            ("LayerNorm", "", "const 64, const 64", "outer"),
+        )
     )
 
 
