@@ -14,15 +14,15 @@ import onnxruntime as ort
 from ...egraph.targets import TensorType, Work
 from ..verify.session import CPU, quiet_options, reason, to_value
 from .operands import Unfit
-from .single import Chain, Single
+from .single import Chain, Single, mixed
 
 #: Seconds of CPU time.
 Clock = Callable[[], float]
 
-#: Bytes that copies of weights and of inputs and outputs of the model take in all, more than caches hold; copies of
-#: those at least, and of others that are large, which the nodes before have just made; bytes from which they are; bytes
-#: that all operands of a model may take.
-_COLD, _COPIES, _LARGE, _MOST = 192 << 20, 4, 1 << 20, 512 << 20
+#: Bytes that copies of weights and of inputs and outputs of the model take in all, more than caches hold, and how many
+#: there are at least; copies of others that are large, which the nodes before have just made, and bytes from which they
+#: are; bytes that all operands may take.
+_COLD, _COPIES, _JUST_MADE, _LARGE, _MOST = 192 << 20, 4, 2, 1 << 20, 512 << 20
 #: Seconds that a run of a chain is to take: at least, and at most if a shorter chain does not.
 _SHORT, _LONG = 0.0004, 0.06
 #: Nodes of a chain.
@@ -31,10 +31,31 @@ _FEWEST, _LONGEST = 8, 128
 _RUNS, _FEW_RUNS, _ENOUGH = 9, 3, 0.3
 #: Runs of the reference that say how fast the machine is now.
 _RECENT = 15
-_REFERENCE = Work(
-    "MatMul", (TensorType("float32", (32, 256)), TensorType("float32", (256, 256), True)),
-    (TensorType("float32", (32, 256)),),
-)  # fmt: skip
+#: The operator set of works of our own.
+_OPSET = 17
+
+
+def _tensor(*dims: int, const: bool = False) -> TensorType:
+    return TensorType("float32", dims, const)
+
+
+_REFERENCE = Work("MatMul", (_tensor(32, 256), _tensor(256, 256, const=True)), (_tensor(32, 256),))
+
+
+#: What a layer has between its products: many small operators, each with code of its own, beside weights that come from
+#: memory. How many of such rounds are run.
+_ROUND = (
+    Work("MatMul", (_tensor(1, 1, 512), _tensor(512, 512, const=True)), (_tensor(1, 1, 512),)),
+    Work("Add", (_tensor(1, 1, 512), _tensor(1, 1, 512)), (_tensor(1, 1, 512),)),
+    Work("Transpose", (_tensor(1, 1, 8, 64),), (_tensor(1, 8, 1, 64),), {"perm": (0, 2, 1, 3)}),
+    Work("Concat", (_tensor(1, 8, 15, 64), _tensor(1, 8, 1, 64)), (_tensor(1, 8, 16, 64),), {"axis": -2}),
+    Work("Softmax", (_tensor(1, 8, 1, 64),), (_tensor(1, 8, 1, 64),), {"axis": -1}),
+    Work("SliceC", (_tensor(1, 1, 1536),), (_tensor(1, 1, 512),), {"axis": -1, "start": 512, "end": 1024, "step": 1}),
+    Work("Erf", (_tensor(1, 1, 512),), (_tensor(1, 1, 512),)),
+    Work("ReduceMean", (_tensor(1, 1, 512),), (_tensor(1, 1, 1),), {"axes": (-1,), "keep": 1}),
+    Work("Mul", (_tensor(1, 1, 512), _tensor(const=True)), (_tensor(1, 1, 512),)),
+)
+_ROUNDS = 32
 
 
 class Bench:
@@ -47,7 +68,7 @@ class Bench:
 
     def __init__(self, reference: float = 0.0, clock: Clock = time.thread_time) -> None:
         self._clock = clock
-        self._reference = _Session(Single(_REFERENCE, 21).chain(24, [1, 1]))
+        self._reference = _Session(Single(_REFERENCE, _OPSET).chain(24, [1, 1]))
         self._recent: deque[float] = deque(maxlen=_RECENT)
         for _ in range(_RECENT):
             self._now()
@@ -71,17 +92,34 @@ class Bench:
             self._timed(empty)
             if first < _SHORT / 4 and count < _LONGEST:
                 return self.seconds(work, opset, min(predicted / 4, first / count))
-            spent, runs = 0.0, list[tuple[float, float]]()
-            while len(runs) < _RUNS and (len(runs) < _FEW_RUNS or spent < _ENOUGH):
-                self._now()
-                runs.append((self._timed(chain), self._timed(empty)))
-                spent += sum(runs[-1])
+            return self._apart(chain, empty) / count
         except Unfit:
             raise
         except Exception as error:  # onnxruntime's exceptions share no base of their own
             raise Unfit(reason(error)) from error
+
+    def node(self) -> float:
+        """What an operator takes more among others than in a row of its own kind: its code and data are not at hand."""
+        rows = sum(self.seconds(work, _OPSET, 2e-6) for work in _ROUND)
+        singles = [Single(work, _OPSET) for work in _ROUND]
+        copies = [[_ROUNDS if t.const and t.size > 1 else 1 for t in work.ins] for work in _ROUND]
+        parts = list(zip(singles, copies, strict=True))
+        chain = _Session(mixed([s.chain(_ROUNDS, c, (), f"{k}_") for k, (s, c) in enumerate(parts)], _ROUNDS))
+        empty = _Session(mixed([s.chain(0, c, (), f"{k}_") for k, (s, c) in enumerate(parts)], 0))
+        for session in (chain, empty):
+            self._timed(session)
+        together = self._apart(chain, empty) / _ROUNDS
+        return max(together - rows, 0.0) / len(_ROUND)
+
+    def _apart(self, chain: _Session, empty: _Session) -> float:
+        """What a run of a chain takes more than one of nothing, at the speed of the first runs of the reference."""
+        spent, runs = 0.0, list[tuple[float, float]]()
+        while len(runs) < _RUNS and (len(runs) < _FEW_RUNS or spent < _ENOUGH):
+            self._now()
+            runs.append((self._timed(chain), self._timed(empty)))
+            spent += sum(runs[-1])
         took = median(a for a, _ in runs) - median(b for _, b in runs)
-        return max(took, 0.0) / count * self.reference / median(self._recent)
+        return max(took, 0.0) * self.reference / median(self._recent)
 
     def _now(self) -> None:
         self._recent.append(self._timed(self._reference))
@@ -121,7 +159,7 @@ def plan(single: Single, predicted: float) -> tuple[int, list[int], list[int]]:
     if turning:
         turns = max(1, min(max(_COPIES, math.ceil(_COLD / turning)), _MOST // turning, longest))
     count = max(turns, min(longest, max(_FEWEST, math.ceil(_SHORT / max(predicted, 1e-9)))))
-    few = [max(1, min(_COPIES, _MOST // n)) if n >= _LARGE else 1 for n in each]
+    few = [max(1, min(_JUST_MADE, _MOST // n)) if n >= _LARGE else 1 for n in each]
     copies = [turns if c else f for c, f in zip(cold, few, strict=True)]
     return count, copies, [turns if t.outer else 0 for t in work.outs]
 

@@ -17,6 +17,8 @@ from .works import Works
 _OFTEN = 2.0
 #: How many times what a work is predicted to take it may take to measure it, chains and copies included.
 _TIMES = 60
+#: Seconds that it may take to measure what any node takes.
+_NODE = 5.0
 
 
 class Measure(Protocol):
@@ -25,6 +27,7 @@ class Measure(Protocol):
     @property
     def reference(self) -> float: ...
     def seconds(self, work: Work, opset: int, predicted: float) -> float: ...
+    def node(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -63,6 +66,9 @@ class Calibration:
                 if self.clock() - saved > _OFTEN:
                     table.save()
                     saved = self.clock()
+            if not table.node and (seconds is None or self.clock() - begin + _NODE < seconds):
+                measure = measure or self.bench(table.reference)
+                table.node = max(round(1e12 * measure.node()), 1)
         finally:
             table.added = len(table.entries) - before
             table.left = sum(w.work not in table for w in works)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ...egraph.errors import CostError
-from ...egraph.targets import CostModel, Roofline, Work, idle
+from ...egraph.targets import CostModel, Roofline, Work, idle, is_view
 from .nodes import as_node
 from .table import Table, key
 
@@ -49,7 +49,8 @@ class Measured:
 
     A work that the table has not costs what the fallback predicts, times measured over predicted: of the entries of the
     same operator, the nearer in size, attributes and types the more they count; of all, the median, where the table has
-    none of it. Views, constants and what is computed at load cost what the fallback says.
+    none of it. Views, constants and what is computed at load cost what the fallback says. Each node, views included,
+    costs what the table says an operator takes more among others.
 
     The table's entries are taken as they are when the model is made. `cost` raises what the fallback raises.
     """
@@ -57,13 +58,14 @@ class Measured:
     table: Table
     fallback: CostModel = field(default_factory=Roofline)
     _prices: dict[str, int] = field(init=False, repr=False)
+    _node: int = field(init=False, repr=False)
     _points: dict[str, list[_Point]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, Table):
             raise CostError(f"Measured takes a Table, such as Table.read(), not {self.table!r}")
         self._prices = {k: entry.picoseconds for k, entry in self.table.entries.items()}
-        self._points = {}
+        self._points, self._node = {}, self.table.node
         for known, entry in sorted(self.table.entries.items()):
             point = self._point(known, entry.work, entry.picoseconds)
             self._points.setdefault(point.op, []).append(point)
@@ -71,10 +73,10 @@ class Measured:
     def cost(self, work: Work) -> int:
         """Picoseconds."""
         if idle(work):
-            return self.fallback.cost(work)
+            return self.fallback.cost(work) + (self._node if is_view(work) else 0)
         name = key(work)
         known = self._prices.get(name)
-        return self._inferred(name, work) if known is None else known
+        return self._node + (self._inferred(name, work) if known is None else known)
 
     def errors(self) -> list[float]:
         """How far off each entry would be if the table had not got it, as a part of what was measured."""

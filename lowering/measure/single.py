@@ -44,19 +44,19 @@ class Single:
         op = term(self.work)
         self.opset = max(self.opset, 1 if op is None else op.oldest)
 
-    def chain(self, count: int, copies: Sequence[int], results: Sequence[int] = ()) -> Chain:
+    def chain(self, count: int, copies: Sequence[int], results: Sequence[int] = (), prefix: str = "") -> Chain:
         """The operator `count` times, with so many copies of each operand, that take turns; of `count` 0 nothing but
-        operands. Of each result so many places take turns, too, as outputs; of 0 places it is none. Raises Unfit where
-        the rank of a result is unknown.
+        operands. Of each result so many places take turns, too, as outputs; of 0 places it is none. All names begin
+        with the prefix. Raises Unfit where the rank of a result is unknown.
         """
         if any(t.shape is None for t in self.work.outs):
             raise Unfit("the rank of a result is unknown")
-        work, printer = self.work, _Printer(self.opset)
+        work, printer = self.work, _Printer(self.opset, prefix)
         names: list[list[str]] = []
-        chain = Chain()
+        chain = Chain(prefix)
         graph = chain.model.graph
         for i, (t, array) in enumerate(zip(work.ins, self.operands, strict=True)):
-            own = [f"operand_{i}_{k}" for k in range(0 if array is None else copies[i])]
+            own = [f"{prefix}operand_{i}_{k}" for k in range(0 if array is None else copies[i])]
             names.append(own)
             for k, name in enumerate(own):
                 if array is None or (t.const and not count):
@@ -71,14 +71,15 @@ class Single:
                     graph.initializer.append(ir.to_proto(ir.tensor(array, ir.DataType(CODES[t.dtype]), name=name)))
         first = next(iter(chain.fed), "")
         if not first:
-            first, chain.fed["probe"] = "probe", np.zeros(1, np.float32)
-            _declare(graph.input.add(), "probe", FLOAT32, 1)
+            first = f"{prefix}probe"
+            chain.fed[first] = np.zeros(1, np.float32)
+            _declare(graph.input.add(), first, FLOAT32, 1)
         chain.give(first, chain.fed[first].ndim)
-        values = [ir.Value(name=f"operand_{i}_0") if own else None for i, own in enumerate(names)]
+        values = [ir.Value(name=own[0]) if own else None for i, own in enumerate(names)]
         made = _one(printer, work, values) if count else []
         graph.initializer.extend(ir.to_proto(v.const_value) for v in printer.initializers if v.const_value is not None)
         nodes = [ir.to_proto(node) for node in printer.nodes]
-        turning = {f"operand_{i}_0": own for i, own in enumerate(names) if len(own) > 1}
+        turning = {own[0]: own for own in names if len(own) > 1}
         for k in range(count):
             for pattern in nodes:
                 node = graph.node.add()
@@ -117,7 +118,8 @@ class Chain:
     which the first is of an operand, each with its length; `taken` further ones, which share a place of memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
         self.fed: dict[str, Array] = {}
         self.stored: dict[str, Array] = {}
         self.results: dict[str, int] = {}
@@ -127,7 +129,7 @@ class Chain:
 
     def give(self, value: str, rank: int) -> None:
         """Give the sizes of a value."""
-        graph, name = self.model.graph, f"size_{len(self.results)}"
+        graph, name = self.model.graph, f"{self._prefix}size_{len(self.results)}"
         self.results[name] = rank
         graph.node.add(op_type="Shape", input=[value], output=[name], name=name)
         _declare(graph.output.add(), name, INT64, 1)
@@ -142,6 +144,27 @@ def _told_apart(array: Array, k: int) -> Array:
         made.flat[0] = (256 + k) / 1024
     elif made.dtype.itemsize == 1 and made.dtype.kind != "b":
         made.flat[0] = k
+    return made
+
+
+def mixed(chains: Sequence[Chain], count: int) -> Chain:
+    """Chains of `count` operators with names of their own as one, in which the operators take turns."""
+    made = Chain()
+    graph = made.model.graph
+    for chain in chains:
+        made.fed |= chain.fed
+        made.stored |= chain.stored
+        made.results |= chain.results
+        graph.input.extend(chain.model.graph.input)
+        graph.initializer.extend(chain.model.graph.initializer)
+        graph.output.extend(chain.model.graph.output)
+        graph.node.append(chain.model.graph.node[0])
+    for k in range(count):
+        for chain in chains:
+            nodes = chain.model.graph.node
+            each = (len(nodes) - 1) // count
+            graph.node.extend(nodes[1 + k * each : 1 + (k + 1) * each])
+    made.model.opset_import.extend(chains[0].model.opset_import)
     return made
 
 
@@ -196,8 +219,8 @@ def _is_graph(value: object) -> bool:
 class _Printer:
     """The `Printer` of emit.py."""
 
-    def __init__(self, opset: int) -> None:
-        self.opset = opset
+    def __init__(self, opset: int, prefix: str) -> None:
+        self.opset, self._prefix = opset, prefix
         self.nodes: list[ir.Node] = []
         self.initializers: list[ir.Value] = []
         self._numbers: dict[Any, ir.Value] = {}
@@ -207,9 +230,9 @@ class _Printer:
         domain: str = "", outputs: int = 1,
     ) -> Any:  # fmt: skip
         number = len(self.nodes)
-        made = [ir.Value(name=f"value_{number}_{k}") for k in range(outputs)]
+        made = [ir.Value(name=f"{self._prefix}value_{number}_{k}") for k in range(outputs)]
         attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]
-        self.nodes.append(ir.Node(domain, op, list(inputs), attrs, outputs=made, name=f"node_{number}"))
+        self.nodes.append(ir.Node(domain, op, list(inputs), attrs, outputs=made, name=f"{self._prefix}node_{number}"))
         return made if outputs > 1 else made[0]
 
     def ints(self, values: Sequence[int]) -> ir.Value:
@@ -225,7 +248,7 @@ class _Printer:
         known = repr((values, dtype))
         if known not in self._numbers:
             tensor = constant(values, dtype)
-            name = f"number_{len(self._numbers)}"
+            name = f"{self._prefix}number_{len(self._numbers)}"
             tensor.name = name
             self._numbers[known] = ir.Value(
                 name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(tensor.shape.numpy()), const_value=tensor

@@ -37,7 +37,8 @@ class Price:
 class Table:
     """What works take on a machine: `entries` and, for works that cannot be run alone, the reasons, by `key`.
 
-    `reference` are the seconds that the kernel took which tells how fast the machine was, 0 for a new table. `path`
+    `reference` are the seconds that the kernel took which tells how fast the machine was, `node` the picoseconds that an
+    operator takes more among others than in a row of its own kind; both 0 until they are known. `path`
     is where `save` writes it. Of the works of the last calibration, it `added` so many entries, `left` so many without,
     of which `unfit` cannot be measured.
     """
@@ -47,6 +48,7 @@ class Table:
     entries: dict[str, Price] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     reference: float = 0.0
+    node: int = 0
     added: int = 0
     left: int = 0
     unfit: int = 0
@@ -83,9 +85,11 @@ class Table:
             made_on = dict(given["machine"])
             entries = [_entry(item) for item in given["entries"]]
             refused = {str(k): str(reason) for k, reason in given["refused"].items()}
-            reference = float(given["reference"])
+            reference, node = float(given["reference"]), given["node"]
             if not 0 <= reference < float("inf"):
                 raise ValueError(f"its reference is {reference!r}")
+            if not _is_price(node):
+                raise ValueError(f"a node takes {node!r} picoseconds")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise TableError(
                 f"{shown(place)} is no table of measured prices, or is damaged ({type(error).__name__}: {error});"
@@ -95,7 +99,7 @@ class Table:
             raise TableError(
                 f"the table {shown(place)} was measured elsewhere: {'; '.join(other)}; calibrate here into another file"
             )
-        return cls(place, machine, {key(e.work): e for e in entries}, refused, reference)
+        return cls(place, machine, {key(e.work): e for e in entries}, refused, reference, node)
 
     def add(self, work: Work, picoseconds: int) -> None:
         attrs = described(work)["attrs"]
@@ -126,7 +130,7 @@ class Table:
             json.dumps({**described(entry.work), "ps": entry.picoseconds})
             for _, entry in sorted(self.entries.items())
         )  # fmt: skip
-        head = {"format": _FORMAT, "machine": asdict(self.machine), "reference": self.reference}
+        head = {"format": _FORMAT, "machine": asdict(self.machine), "reference": self.reference, "node": self.node}
         tail = {"refused": dict(sorted(self.refused.items()))}
         body = ",\n".join(items)
         return f'{json.dumps(head)[:-1]}, "entries": [\n{body}\n], {json.dumps(tail, indent=1)[1:]}\n'
@@ -166,10 +170,14 @@ def _read_tensor(text: str) -> TensorType:
 def _entry(item: Mapping[str, Any]) -> Price:
     """Raises ValueError, TypeError, KeyError, AttributeError."""
     ps = item["ps"]
-    if isinstance(ps, bool) or not isinstance(ps, int) or ps < 0 or not isinstance(item["op"], str):
+    if not _is_price(ps) or not isinstance(item["op"], str):
         raise ValueError(f"{item['op']!r} takes {ps!r} picoseconds")
     ins, outs = (tuple(map(_read_tensor, item[side])) for side in ("ins", "outs"))
     return Price(Work(item["op"], ins, outs, dict(item["attrs"].items())), ps)
+
+
+def _is_price(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _plain(value: object) -> Any:

@@ -188,7 +188,7 @@ def test_weights_and_large_operands_turn() -> None:
     assert len({a.tobytes() for a in chain.stored.values()}) == 3
     assert plan(single, 0.05) == (4, [1, 4], [0])
     made = Single(work("Add", "1x512x512, 1x1x512", "1x512x512"), 17)
-    assert plan(made, 1e-4)[1] == [4, 1]  # by the node before
+    assert plan(made, 1e-4)[1] == [2, 1]  # by the node before
     given = Single(work("Concat", "outer 1x2x512x64, 1x2x1x64", "outer 1x2x513x64", axis=-2), 17)
     count, copies, results = plan(given, 1e-5)
     assert (copies, results) == ([128, 1], [128])
@@ -219,6 +219,9 @@ class Fake:
         if given.op == self._refuses:
             raise Unfit("no kernel")
         return 10 * predicted
+
+    def node(self) -> float:
+        return 2e-6
 
 
 def model(text: str, **weights: tuple[int, ...]) -> onnx.ModelProto:
@@ -273,7 +276,7 @@ def test_a_calibration_that_was_cut_off_goes_on_where_it_stopped(works: Works, t
         filled(Table.open(path), works, first)
     table = Table.read(path)
     assert len(table.entries) == 4
-    assert (table.reference, table.path) == (0.5, path)
+    assert (table.reference, table.node, table.path) == (0.5, 0, path)
     second = Fake(refuses="Tanh")
     table = filled(table, works, second)
     assert not set(first.asked) & set(second.asked)
@@ -282,6 +285,7 @@ def test_a_calibration_that_was_cut_off_goes_on_where_it_stopped(works: Works, t
     third = Fake()
     again = filled(Table.read(path), works, third)
     assert third.asked == []
+    assert again.node == table.node == 2_000_000
     assert (again.entries, again.refused) == (table.entries, table.refused)
     assert (again.added, again.left, again.unfit) == (0, len(works) - len(table.entries), len(table.refused))
     assert [p.name for p in tmp_path.iterdir()] == ["prices.json"]
@@ -339,7 +343,7 @@ def entry(**parts: Any) -> Callable[[str], str]:
     [
         halved, lambda text: "", lambda text: "[]", lambda text: "7", lambda text: "[" * 100_000,
         changed(format=2), changed(entries=7), changed(entries=[7]), changed(machine=None), changed(refused=[]),
-        changed(reference="much"), changed(reference=-1), changed(reference=float("nan")),
+        changed(node=-1), changed(node=0.5), changed(reference="much"), changed(reference=-1), changed(reference=float("nan")),
         entry(ps=-1), entry(ps=1.5), entry(ps=True), entry(op=3), entry(ins=["float32[x]"]), entry(ins=[7]),
         entry(attrs=[1]),
     ],
@@ -459,6 +463,22 @@ def test_views_leaves_and_constants_cost_what_the_roofline_says() -> None:
         work("Mul", "const 8, const 8", "const 8"),
     ):
         assert model.cost(given) == Roofline().cost(given)
+
+
+def test_each_node_costs_what_any_does() -> None:
+    """Views, too; not what is no node when the model runs."""
+    table = Table(Path("unwritten.json"), node=1_500_000)
+    table.add(adds(16), 10_000_000)
+    model, at = Measured(table), Roofline().cost
+    assert model.cost(adds(16)) == 11_500_000
+    assert model.cost(work("Reshape", "1x8, const 2:int64", "8x1")) == 1_700_000
+    assert model.cost(work("Mul", "const 8, const 8", "const 8")) == at(work("Mul", "const 8, const 8", "const 8"))
+    assert model.cost(Work("Input", (), ())) == 0
+    assert model.errors() == Measured(table).errors()
+
+
+def test_what_any_node_takes_is_measured() -> None:
+    assert 0 <= Bench().node() < 1e-3
 
 
 def test_each_entry_is_predicted_by_the_others() -> None:
