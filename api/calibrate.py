@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import onnx
 import onnx_ir as ir
 
-from .egraph.budget import Limits
 from .egraph.errors import EGraphError, TargetError
 from .egraph.targets import Roofline, Target
 from .egraph.targets import target as find_target
@@ -22,8 +21,8 @@ from .lowering.workload import Sizes, workloads
 from .optimize import saturate
 from .space import Space
 
-#: The part of the time limit in which models are read and saturated.
-_FINDING = 0.5
+#: Seconds of measuring at least, so that a table of use comes out whatever the limit.
+_LEAST = 1.0
 
 
 def calibrate(
@@ -40,8 +39,8 @@ def calibrate(
     models: a model, as `saturate_and_extract` takes it, or a `Space`, or several. dims: sizes of symbolic dimensions,
     or workloads. table: one to add to, or its file; by default that of this machine in the user's folder of caches.
     What is in it is not measured again, so that a calibration that was cut off goes on where it stopped. seconds: the
-    time for all of it; without, all is measured but what is predicted to be less than a hundredth of each workload.
-    progress is called with what is being done.
+    time for all of it, of which reading and saturating models is not cut short; without, all is measured but what is
+    predicted to be less than a hundredth of each workload. progress is called with what is being done.
 
     Each operator is run alone, on one thread, many times in a row, without onnxruntime's own optimizations, weights
     and large operands cold; CPU time counts. What onnxruntime does not run so is left to be predicted, and
@@ -57,25 +56,14 @@ def calibrate(
         raise TargetError(
             f"target {where.name} runs on {where.provider}, and only what runs on {filled.machine.provider} is measured"
         )
+    filled.make_room()  # better said before the work than after it
     single = isinstance(models, str | os.PathLike | onnx.ModelProto | ir.Model | Space)
     given: Sequence[Source | Space] = [models] if single else list(models)  # type: ignore[list-item, arg-type]
     fallback = Roofline(where.prices)
     works = Works(fallback)
-    for number, model in enumerate(given):
-        if not isinstance(model, Space):
-            model = _saturated(model, where, seconds, len(given) - number, begin, tell)
-        model.works(works, fallback, workloads(dims))
-    left = None if seconds is None else max(seconds - (time.monotonic() - begin), 0.0)
+    for model in given:
+        space = model if isinstance(model, Space) else saturate(model, target=where, progress=tell)
+        space.works(works, fallback, workloads(dims))
+    left = None if seconds is None else max(seconds - (time.monotonic() - begin), _LEAST)
     Calibration(filled, tell).fill(works, left)
     return filled
-
-
-def _saturated(
-    model: Source, target: Target, seconds: float | None, count: int, begin: float, tell: Callable[[str], None]
-) -> Space:  # fmt: skip
-    """The space of a model, in its part of the time."""
-    limits = None
-    if seconds is not None:
-        left = max(_FINDING * seconds - (time.monotonic() - begin), 0.01)
-        limits = Limits(seconds=min(left / count, Limits().seconds or left))
-    return saturate(model, target=target, limits=limits, progress=tell)

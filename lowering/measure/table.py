@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...egraph.errors import TableError
+from ...egraph.errors import OutputError, TableError
 from ...egraph.targets import ABSENT, TensorType, Work
-from ..files.save import Named, put, shown
+from ..files.save import Named, destination, put, shown
 from .machine import Machine
 from .nodes import as_node
 
@@ -37,10 +37,10 @@ class Price:
 class Table:
     """What works take on a machine: `entries` and, for works that cannot be run alone, the reasons, by `key`.
 
-    `reference` are the seconds that the kernel took which tells how fast the machine was, `node` the picoseconds that an
-    operator takes more among others than in a row of its own kind; both 0 until they are known. `path`
-    is where `save` writes it. Of the works of the last calibration, it `added` so many entries, `left` so many without,
-    of which `unfit` cannot be measured.
+    `reference` are the seconds that the kernel took which tells how fast the machine was, `node` the picoseconds that
+    an operator takes more among others than in a row of its own kind; both 0 until they are known. `path` is where
+    `save` writes it. Of the works of the last calibration, it `added` so many entries, `left` so many without, of which
+    `unfit` cannot be measured.
     """
 
     path: Path
@@ -120,9 +120,16 @@ class Table:
 
     def save(self) -> None:
         """Write it to its place, which holds the old one until then. Raises OutputError."""
-        if not self.path.parent.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.make_room()
         put(self.path, self._text())
+
+    def make_room(self) -> None:
+        """Make the folder it lies in, if there is none. Raises OutputError where it cannot be written."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot write {shown(self.path)}: {error.strerror or error}") from error
+        destination(self.path)
 
     def _text(self) -> str:
         """JSON with one entry a line."""
