@@ -52,16 +52,18 @@ def calibrate(
         raise EGraphError(f"seconds is {seconds!r}; a time above 0 is wanted")
     where = find_target(target) if isinstance(target, str) else target
     filled = table if isinstance(table, Table) else Table.open(table)
-    if where.provider != filled.machine.provider:
-        raise TargetError(
-            f"target {where.name} runs on {where.provider}, and only what runs on {filled.machine.provider} is measured"
-        )
     filled.make_room()  # better said before the work than after it
     single = isinstance(models, str | os.PathLike | onnx.ModelProto | ir.Model | Space)
     given: Sequence[Source | Space] = [models] if single else list(models)  # type: ignore[list-item, arg-type]
     fallback = Roofline(where.prices)
     works = Works(fallback)
     for model in given:
+        target_of_it = model.target if isinstance(model, Space) else where
+        if target_of_it.provider != filled.machine.provider:
+            raise TargetError(
+                f"target {target_of_it.name} runs on {target_of_it.provider}, and only what runs on"
+                f" {filled.machine.provider} is measured"
+            )
         space = model if isinstance(model, Space) else saturate(model, target=where, progress=tell)
         space.works(works, fallback, workloads(dims))
     left = None if seconds is None else max(seconds - (time.monotonic() - begin), _LEAST)

@@ -61,6 +61,7 @@ class Space:
 
     @property
     def target(self) -> Target:
+        """Where the model will run."""
         return self._settings.target
 
     def _run(self, without: Collection[str] = ()) -> Run:

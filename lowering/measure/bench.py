@@ -92,6 +92,8 @@ class Bench:
             self._timed(empty)
             if first < _SHORT / 4 and count < _LONGEST:
                 return self.seconds(work, opset, min(predicted / 4, first / count))
+            if first > 4 * _LONG and count > _COPIES:
+                return self.seconds(work, opset, first / count)
             return self._apart(chain, empty) / count
         except Unfit:
             raise

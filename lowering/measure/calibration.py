@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...egraph.targets import Work
 from .bench import Bench
-from .operands import Unfit
+from .operands import NoRoom, Unfit
 from .table import Table
 from .works import Works
 
@@ -61,6 +61,8 @@ class Calibration:
                 table.reference = measure.reference
                 try:
                     table.add(w.work, round(1e12 * measure.seconds(w.work, w.opset, predicted)))
+                except NoRoom:
+                    continue  # the next calibration may have it
                 except Unfit as error:
                     table.refuse(w.work, str(error))
                 if self.clock() - saved > _OFTEN:

@@ -24,6 +24,10 @@ class Unfit(Exception):
     """A work that cannot be run alone, and why."""
 
 
+class NoRoom(Unfit):
+    """One that takes more memory than is free at the moment."""
+
+
 def kind(work: Work) -> str:
     """The operator a file has for it: `domain::Type`, or the type alone in the default domain."""
     return OPS[work.op].forms[-1].name if work.op in OPS and OPS[work.op].forms else work.op

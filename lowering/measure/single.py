@@ -16,7 +16,7 @@ from ...egraph.terms import CLASSES, LIST, SILENT
 from ...egraph.terms.dtypes import CODES, FLOAT32, INT64
 from ..emit import constant, emit
 from .nodes import term
-from .operands import Array, Unfit, operand
+from .operands import Array, NoRoom, Unfit, operand
 
 _IR_VERSION = 10
 #: Bytes of the largest tensor that lies in the model.
@@ -39,7 +39,7 @@ class Single:
             raise Unfit("it has a body" if self.work.op not in SILENT else "it is no operator")
         needed = sum(t.size * t.width for t in (*self.work.ins, *self.work.outs))
         if needed > _room():
-            raise Unfit(f"its operands and results take {needed >> 20} MiB")
+            raise NoRoom(f"its operands and results take {needed >> 20} MiB")
         self.operands = [operand(self.work, i) if t.dtype else None for i, t in enumerate(self.work.ins)]
         op = term(self.work)
         self.opset = max(self.opset, 1 if op is None else op.oldest)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import parser
 from typer.testing import CliRunner
 
 from onnx_egraph import (
@@ -128,8 +129,12 @@ def test_several_models_fill_one_table(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments(tmp_path: Path, space: Space) -> None:
-    with pytest.raises(TargetError, match="CUDAExecutionProvider"):
-        calibrate(space, target="cuda", table=tmp_path / "t.json")
+    small = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Erf (x) }'
+    )
+    for model in (MODEL, saturate(small, target="cuda")):
+        with pytest.raises(TargetError, match="CUDAExecutionProvider"):
+            calibrate(model, target="cuda", table=tmp_path / "t.json")
     with pytest.raises(EGraphError, match="seconds"):
         calibrate(space, table=tmp_path / "t.json", seconds=0)
     with pytest.raises(ModelError, match="nowhere"):

@@ -20,7 +20,7 @@ from onnx_egraph.egraph.terms import OPS
 from onnx_egraph.lowering.measure.bench import Bench, plan
 from onnx_egraph.lowering.measure.calibration import Calibration
 from onnx_egraph.lowering.measure.machine import Machine
-from onnx_egraph.lowering.measure.operands import Unfit
+from onnx_egraph.lowering.measure.operands import NoRoom, Unfit
 from onnx_egraph.lowering.measure.single import Single
 from onnx_egraph.lowering.measure.table import key
 from onnx_egraph.lowering.measure.works import Works
@@ -289,6 +289,16 @@ def test_a_calibration_that_was_cut_off_goes_on_where_it_stopped(works: Works, t
     assert (again.entries, again.refused) == (table.entries, table.refused)
     assert (again.added, again.left, again.unfit) == (0, len(works) - len(table.entries), len(table.refused))
     assert [p.name for p in tmp_path.iterdir()] == ["prices.json"]
+
+
+def test_what_lacks_memory_now_is_tried_again(works: Works, tmp_path: Path) -> None:
+    class Crowded(Fake):
+        def seconds(self, given: Work, opset: int, predicted: float) -> float:
+            raise NoRoom("its operands take 5 MiB")
+
+    table = filled(Table.open(tmp_path / "t.json"), works, Crowded())
+    assert (table.entries, table.refused, table.left) == ({}, {}, len(works))
+    assert len(filled(table, works, Fake()).entries) == len(works.ordered())
 
 
 def test_it_stops_in_time(works: Works, tmp_path: Path) -> None:
