@@ -7,6 +7,7 @@ are for rules of your own, `CostModel` and `Target` for costs and runtimes. Ever
 from __future__ import annotations
 
 from . import rules
+from .calibrate import calibrate
 from .egraph.budget import Limit, Limits
 from .egraph.checking.soundness import check
 from .egraph.engine import lang
@@ -14,6 +15,8 @@ from .egraph.engine.lang import Sides, Tensor, apply, call, load_egglog, operato
 from .egraph.engine.rule import Rule
 from .egraph.errors import EGraphError
 from .egraph.targets import CostModel, NodeCount, Roofline, Target, Work, from_kernels, target
+from .lowering.measure.measured import Measured
+from .lowering.measure.table import Table
 from .lowering.workload import Workload
 from .optimize import saturate, saturate_and_extract
 from .report import Report
@@ -22,7 +25,8 @@ from .space import Space
 from .tuning import Tuned, tune
 
 __all__ = [
-    "CostModel", "EGraphError", "Limit", "Limits", "NodeCount", "Report", "Result", "Roofline", "Rule", "Sides",
-    "Space", "Target", "Tensor", "Tuned", "Work", "Workload", "apply", "call", "check", "from_kernels", "lang",
-    "load_egglog", "operator", "rule", "rules", "saturate", "saturate_and_extract", "target", "tune",
+    "CostModel", "EGraphError", "Limit", "Limits", "Measured", "NodeCount", "Report", "Result", "Roofline", "Rule",
+    "Sides", "Space", "Table", "Target", "Tensor", "Tuned", "Work", "Workload", "apply", "calibrate", "call", "check",
+    "from_kernels", "lang", "load_egglog", "operator", "rule", "rules", "saturate", "saturate_and_extract", "target",
+    "tune",
 ]  # fmt: skip

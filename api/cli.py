@@ -1,4 +1,4 @@
-"""The command line: `onnx-egraph optimize | explain | rules`. Parsing, progress and printing; no more."""
+"""The command line: `onnx-egraph optimize | explain | calibrate | rules`. Parsing, progress and printing; no more."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import importlib.metadata
 import io
 import math
 import signal
+import statistics
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -22,6 +24,7 @@ from rich.text import Text
 from .egraph.budget import Limits
 from .egraph.errors import EGraphError, ModelError, one_line
 from .egraph.explanation.explain import Derivation
+from .egraph.targets import CostModel
 from .lowering.files.save import destination, identity
 from .lowering.workload import from_file
 from .report import Report
@@ -34,6 +37,14 @@ app = typer.Typer(
 
 #: Seconds in which cleaning up is done.
 _MOMENT = 2.0
+
+
+class CostName(StrEnum):
+    """Cost models that have a name."""
+
+    ROOFLINE = "roofline"
+    MEASURED = "measured"
+
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="The ONNX file to read.")
@@ -56,6 +67,13 @@ DimOption = Annotated[
 WorkloadsOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE.toml", help="What the model is run on, to compute costs at, instead of --dim."),
+]
+CostOption = Annotated[
+    CostName, typer.Option(help="What prices operators: the target's own figures, or a table that calibrate made.")
+]
+TableOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The table of measured prices.  [default: this machine's, in the user's cache]"),
 ]
 IterationsOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Stop the saturation of each graph after N rounds.")
@@ -120,16 +138,29 @@ def program(
 
 
 def _settings(
-    disable: list[str] | None, target: str, dim: list[str] | None, workloads: Path | None, iterations: int | None,
-    tuples: int | None, seconds: float | None, strict: bool,
+    disable: list[str] | None, target: str, cost: CostName, table: Path | None, dim: list[str] | None,
+    workloads: Path | None, iterations: int | None, tuples: int | None, seconds: float | None, strict: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """What `optimize` and `explain` both hand on. Raises typer.BadParameter, EGraphError."""
     if workloads is not None and dim:
         raise typer.BadParameter("give --dim or --workloads, not both", param_hint="--workloads")
-    dims = parse_dims(dim) if workloads is None else from_file(workloads)
+    sizes = parse_dims(dim) if workloads is None else from_file(workloads)
     stop = limits(iterations, tuples, seconds)
     off = tuple(disable or ())
-    return {"disable": off, "target": target, "dims": dims, "limits": stop, "strict": strict}
+    prices = _prices(cost, table, target)
+    return {"disable": off, "target": target, "cost": prices, "dims": sizes, "limits": stop, "strict": strict}
+
+
+def _prices(cost: CostName, table: Path | None, target: str) -> CostModel | None:
+    """The cost model of a name. Raises typer.BadParameter for a table that it does not use, TableError, TargetError."""
+    if cost is CostName.ROOFLINE:
+        if table is not None:
+            raise typer.BadParameter("a table is for --cost measured", param_hint="--table")
+        return None
+    from . import Measured, Roofline, Table
+    from . import target as find_target
+
+    return Measured(Table.read(table), Roofline(find_target(target).prices))
 
 
 @app.command()
@@ -142,6 +173,8 @@ def optimize(
     strict: StrictOption = False,
     disable: DisableOption = None,
     target: TargetOption = "cpu",
+    cost: CostOption = CostName.ROOFLINE,
+    table: TableOption = None,
     dim: DimOption = None,
     workloads: WorkloadsOption = None,
     custom_ops: Annotated[
@@ -168,7 +201,7 @@ def optimize(
 
     timings = ""
     with known_errors(), progress_on_stderr(quiet) as progress:
-        settings = _settings(disable, target, dim, workloads, iterations, max_tuples, time_limit, strict)
+        settings = _settings(disable, target, cost, table, dim, workloads, iterations, max_tuples, time_limit, strict)
         # better said before the work than after it
         for option, path, others in (("--output", output, [model]), ("--report", report, [model, output])):
             if path is not None:
@@ -200,6 +233,8 @@ def explain(
     strict: StrictOption = False,
     disable: DisableOption = None,
     target: TargetOption = "cpu",
+    cost: CostOption = CostName.ROOFLINE,
+    table: TableOption = None,
     dim: DimOption = None,
     workloads: WorkloadsOption = None,
     iterations: IterationsOption = None,
@@ -211,7 +246,7 @@ def explain(
     from . import saturate_and_extract
 
     with known_errors(), progress_on_stderr(quiet) as progress:
-        settings = _settings(disable, target, dim, workloads, iterations, max_tuples, time_limit, strict)
+        settings = _settings(disable, target, cost, table, dim, workloads, iterations, max_tuples, time_limit, strict)
         result = saturate_and_extract(model, **settings, progress=progress)
         found = None if node is None else result.find(node)
         if node is not None and not found and not result.knows(node):
@@ -223,6 +258,41 @@ def explain(
             lines += others(model, node, settings, progress)
     for line in lines:
         typer.echo(one_line(line))
+
+
+@app.command()
+def calibrate(
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL", exists=True, dir_okay=False, help="The ONNX files to read.")
+    ],
+    target: TargetOption = "cpu",
+    table: TableOption = None,
+    dim: DimOption = None,
+    time_limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Stop after this time; the next run goes on.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Measure what the operators take, on this machine, that the MODELs may be made of.
+
+    What is in the table already is not measured again. For optimize --cost measured.
+    """
+    from . import Measured
+    from . import calibrate as measure
+
+    with known_errors(), progress_on_stderr(quiet) as progress:
+        sizes = parse_dims(dim)
+        filled = measure(models, dims=sizes, target=target, table=table, seconds=time_limit, progress=progress)
+        progress("checking the table")
+        errors = Measured(filled).errors()
+    error = f"{statistics.median(errors):.0%}" if len(errors) > 1 else "unknown"
+    typer.echo(
+        one_line(
+            f"{filled.added} operators measured, {len(filled.entries)} in all; {filled.left} left to be predicted"
+            f" ({filled.unfit} of them cannot run alone); error of predictions {error} (median, each left out in turn);"
+            f" table: {filled.path}"
+        )
+    )
 
 
 @app.command()

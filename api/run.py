@@ -26,6 +26,7 @@ from .lowering.files.functions import called, drop_unused, same_in
 from .lowering.files.listed import FREE, relist, unlist
 from .lowering.files.load import Loaded, Source, load, write_out
 from .lowering.files.older import renew
+from .lowering.measure.works import Works
 from .lowering.model.domains import DEFAULT
 from .lowering.model.names import Names
 from .lowering.model.wellformed import label
@@ -379,6 +380,10 @@ class Run:
                 for kind in kinds:
                     offer(without | {kind})
         return list(found.values())
+
+    def works(self, saturated: Saturated, works: Works, cost: CostModel, workloads: Sequence[Workload]) -> None:
+        """Enter what operators the e-nodes of a model come to. Raises ModelError, CostError, LimitReached."""
+        works.add(self._priced(saturated, cost, workloads), saturated.report.opset)
 
     def _may_use(self, model: ir.Model, reading: Reading, nodes: Collection[ir.Node], opset: int) -> bool:
         """Whether the target has the operator set, and these nodes and what they call mean the same in it."""

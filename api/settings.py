@@ -14,6 +14,7 @@ from .egraph.errors import CostError, EGraphError, TargetError
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .lowering.declared import by_kind
+from .lowering.measure.measured import Measured
 from .lowering.verify.runtime import Runtime
 from .report import Report
 from .rules import ALL
@@ -66,7 +67,8 @@ class Settings:
         """The cost model, or that of the target's prices; the report says what it predicts. Raises CostError."""
         if isinstance(cost, type) or not isinstance(cost, CostModel | None):
             raise CostError(f"cost is {cost!r}; an object with a method cost(work) is wanted, such as Roofline()")
-        report.predicts = self.target.prices.what if cost is None else "cost"
+        measured = f"measured {self.target.prices.what}" if isinstance(cost, Measured) else "cost"
+        report.predicts = self.target.prices.what if cost is None else measured
         return cost or Roofline(self.target.prices)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from .costs import Alternative
 from .egraph.budget import Budget
 from .egraph.errors import EGraphError
-from .egraph.targets import CostModel
+from .egraph.targets import CostModel, Target
 from .lowering.files.load import Source
+from .lowering.measure.works import Works
 from .lowering.workload import Sizes, Workload, workloads
 from .report import Report
 from .result import Result, as_given
@@ -58,6 +59,16 @@ class Space:
         report = self.report
         report.unchanged, report.nodes_after = why, report.nodes_before
         return as_given(report, self._saturated.loaded)
+
+    def works(self, works: Works, cost: CostModel, wanted: Sequence[Workload]) -> None:
+        """Enter what operators its e-nodes come to, for `calibrate`. Raises ModelError, CostError."""
+        with uncollected():
+            self._run().works(self._saturated, works, cost, wanted)
+
+    @property
+    def target(self) -> Target:
+        """Where the model will run."""
+        return self._settings.target
 
     def _run(self, without: Collection[str] = ()) -> Run:
         return self._settings.run(Budget(self._settings.limits), self.report, without)

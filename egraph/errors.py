@@ -55,6 +55,10 @@ class CostError(EGraphError):
     """A cost model is none, or gives an operator no usable cost."""
 
 
+class TableError(EGraphError):
+    """A table of measured prices is missing, damaged, or of another machine."""
+
+
 class ExtractionError(EGraphError):
     """No finite term exists for a root e-class."""
 

@@ -36,6 +36,8 @@ _LISTS = names("list")
 
 #: A tensor at each of the workloads.
 _Seen = tuple[TensorType, ...]
+#: An operator, its operands and results, whether they are known at load, and its attributes.
+_Asked = tuple[str, Sequence[_Seen], Sequence[_Seen], bool, Mapping[str, Any]]
 
 
 class Pricer:
@@ -66,6 +68,10 @@ class Pricer:
         self._absent = {r.cls for r in frozen.rows if r.op == "Absent"}
         self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
         self.const = self._constants()
+        whole = bool(reading.graph.opset_imports)  # not the body of a node
+        given = [v for v in reading.payloads.values if whole and v.is_graph_input()]
+        self._given = {self._classes[v] for v in given if v in self._classes}
+        self._taken = {frozen.values[t] for t in reading.terms.roots if whole}
         self._folding = Folding(frozen, reading.payloads, self.ops)
         self._packing = Packing(frozen, reading, self.ops)
         self._raised = frozen.classes  # the class that stands for a newer opset
@@ -194,35 +200,47 @@ class Pricer:
 
     def costs(self, r: Row) -> tuple[int, ...]:
         """The prices of a row, one for each workload."""
-        if r.op in SILENT:
-            return self.nothing
-        name, attrs = self.kind(r)
-        folds = all(c in self.const for c in r.children) and self._deterministic(r) and r not in self._packing.copies
-        return self._each(name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs)
+        return self.nothing if r.op in SILENT else self._each(*self._asked(r))
 
     def costs_of_copy(self, c: int) -> tuple[int, ...]:
         return self._each("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
+
+    def works(self, r: Row) -> list[Work]:
+        """What the cost model is asked of a row, at each workload; nothing for one that is no operator."""
+        return [] if r.op in SILENT else self._works(*self._asked(r))
+
+    def works_of_node(self, node: ir.Node) -> list[list[Work]]:
+        """The same of a node of the graph, for each of the operators whose price it may have."""
+        return [self._works(*asked) for asked in self._asked_of_node(node)]
+
+    def _asked(self, r: Row) -> _Asked:
+        name, attrs = self.kind(r)
+        folds = all(c in self.const for c in r.children) and self._deterministic(r) and r not in self._packing.copies
+        return name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs
 
     def costs_of_node(self, node: ir.Node) -> tuple[int, ...]:
         """One that is read as one term, printed as the same operator, has the term's prices, so that a graph that was
         written costs what was predicted for it; another those of a term that no rule looks into.
         """
+        return min((self._each(*asked) for asked in self._asked_of_node(node)), key=self.total)
+
+    def _asked_of_node(self, node: ir.Node) -> list[_Asked]:
         terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
-        outs = [self._value(v) for v in node.outputs]
-        costs = [self._costs_of_term(term, outs) for term in terms if _one(node, term)]
-        if not costs or any(term[0] == "Op" for term in terms):
+        outs = [_outer(self._value(v), self._classes.get(v) in self._taken) for v in node.outputs]
+        found = [self._asked_of_term(term, outs) for term in terms if _one(node, term)]
+        if not found or any(term[0] == "Op" for term in terms):
             captured = self.reading.captured(node)
             ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
-            costs.append(self._each(full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
-        return min(costs, key=self.total)
+            found.append((full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
+        return found
 
-    def _costs_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> tuple[int, ...]:
+    def _asked_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> _Asked:
         op = self.ops[spelling[0]]
         operands, attributes = op.parted(spelling[1:])
-        attrs = {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
+        attrs = op.constants | {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
         ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
         folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
-        return self._each(op.name, [self._operand(v) for v in ins], outs, folded, attrs)
+        return op.name, [self._operand(v) for v in ins], outs, folded, attrs
 
     def _each(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
@@ -240,10 +258,8 @@ class Pricer:
     def _priced_anew(
         self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
     ) -> tuple[int, ...]:  # fmt: skip
-        outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
         found: list[int] = []
-        for k in range(len(self.workloads)):
-            priced = Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
+        for priced in self._works(name, ins, outs, folded, attrs):
             try:
                 cost = self.model.cost(priced)
             except Exception as error:  # a caller's code may raise anything
@@ -257,6 +273,15 @@ class Pricer:
                 )
             found.append(int(cost))
         return tuple(found)
+
+    def _works(
+        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
+    ) -> list[Work]:  # fmt: skip
+        outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
+        return [
+            Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
+            for k in range(len(self.workloads))
+        ]
 
     def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
         """What a cost model is told of a row: operator and attributes."""
@@ -274,13 +299,16 @@ class Pricer:
 
     def _results(self, r: Row) -> list[_Seen]:
         if self.ops[r.op].out != NODE:
-            return [self._tensor(r.cls)]
+            return [self._result(r.cls)]
         outs = self._outs.get(r.cls, {})
         if not r.attrs or not isinstance(r.attrs[-1], tuple):
-            return [self._tensor(c) for _, c in sorted(outs.items())]
+            return [self._result(c) for _, c in sorted(outs.items())]
         axis, sizes = (-1, *r.attrs)[-2:]
-        whole = self._tensor(r.children[0])
-        return [self._tensor(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
+        whole = _outer(self._tensor(r.children[0]), False)
+        return [self._result(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
+
+    def _result(self, c: int) -> _Seen:
+        return _outer(self._tensor(c), c in self._taken)
 
     def _items(self, cell: int) -> list[int]:
         items = []
@@ -299,7 +327,7 @@ class Pricer:
                 known = self._seen(INT64, [self._ranks[c]], False)
             else:
                 names = None if shape is None else [self._names[d] if isinstance(d, str) else d for d in shape]
-                known = self._seen(dtype or 0, names, c in self.const)
+                known = _outer(self._seen(dtype or 0, names, c in self.const), c in self._given)
             self._tensors[c] = known
         return known
 
@@ -360,6 +388,11 @@ class Pricer:
 
     def _loads(self, node: ir.Node, captured: Iterable[ir.Value] = ()) -> bool:
         return _deterministic(node) and all(self._loaded(v) for v in (*node.inputs, *captured))
+
+
+def _outer(tensor: _Seen, outer: bool) -> _Seen:
+    """The same as an input or output of the model, or as none."""
+    return tensor if tensor[0].outer == outer else tuple(replace(t, outer=outer) for t in tensor)
 
 
 def _cut(whole: _Seen, axis: int, size: int) -> _Seen:

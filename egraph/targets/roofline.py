@@ -39,6 +39,20 @@ _TERMS = _terms_by_operator()
 _ATTENTION = frozenset(op.name for op in OPS.values() if op.attends)
 
 
+def idle(work: Work) -> bool:
+    """Whether a runtime has nothing to compute: no operator, one computed at load, or another view of its operand."""
+    return work.op in SILENT or _at_load(work) or is_view(work)
+
+
+def is_view(work: Work) -> bool:
+    """Whether the result is in the memory of the operand, or is known from its sizes."""
+    return not _at_load(work) and _TERMS.get(work.op, work.op) in _VIEWS
+
+
+def _at_load(work: Work) -> bool:
+    return bool(work.outs) and all(out.const for out in work.outs)
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """Predicted time of an operator on one core or device: dispatch, plus arithmetic or memory traffic.
@@ -54,7 +68,7 @@ class Roofline:
         """Picoseconds: 0 for a term that is no operator, else at least `const` or `view`."""
         if work.op in SILENT:
             return 0
-        if work.outs and all(out.const for out in work.outs):
+        if _at_load(work):
             return self.prices.const
         op = self._row(work)
         if op in _VIEWS:

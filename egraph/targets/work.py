@@ -30,12 +30,15 @@ class TensorType:
     """What a cost model may know of a value: dtype in numpy's spelling ("" if absent) and dims.
 
     `shape` has the reference dims filled in; None is an unknown rank. `const` says that the value is
-    known when the model is loaded: an initializer, or computed from initializers alone.
+    known when the model is loaded: an initializer, or computed from initializers alone. `outer` says of an operand
+    that it is an input of the model, which no cache holds, and of a result that it is an output, which has memory of
+    its own.
     """
 
     dtype: str
     shape: tuple[int, ...] | None
     const: bool = False
+    outer: bool = False
 
     @property
     def size(self) -> int:

@@ -98,6 +98,21 @@ def save(
             raise
 
 
+def put(path: Named, text: str) -> None:
+    """Write a text, in UTF-8, in the place of another or as a new file. Raises OutputError; then all is as it was."""
+    target = destination(path)
+    stage = Stage(target.parent)
+    try:
+        stage.open()
+        part = stage.folder / "text"
+        _write(part, text.encode())
+        os.replace(part, target)
+    except OSError as error:
+        raise OutputError(f"cannot write {shown(path)}: {error.strerror or error}") from error
+    finally:
+        stage.close()
+
+
 def destination(path: Named) -> Path:
     """The file that writing to `path` makes or replaces: where a link leads to, so that the link stays.
 

@@ -1,1 +1,1 @@
-"""How long models take, measured."""
+"""How long models and operators take on this machine."""

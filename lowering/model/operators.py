@@ -78,7 +78,12 @@ def width(dtype: ir.DataType | None) -> float:
 
 def tables(node: ir.Node) -> Mapping[int, int]:
     """The operands that hold indices, each with the operand that holds the table they index."""
-    return _TABLES.get(full_name(node), {})
+    return indexed(full_name(node))
+
+
+def indexed(name: str) -> Mapping[int, int]:
+    """The same of an operator by its full name."""
+    return _TABLES.get(name, {})
 
 
 def scales_trailing_axes(op: str) -> bool:

@@ -115,7 +115,7 @@ def test_optimize_writes_and_reports(library: Library, model: Path, tmp_path: Pa
     assert stages == ["reading [/x]", "saturating", f"writing {out}"]
     assert library.calls == [
         {
-            "model": model, "disable": (), "target": "cpu", "dims": None, "limits": None,
+            "model": model, "disable": (), "target": "cpu", "cost": None, "dims": None, "limits": None,
             "strict": False, "verify": True, "custom_ops": (),
         }
     ]  # fmt: skip
@@ -133,7 +133,7 @@ def test_every_option_reaches_the_library(library: Library, model: Path, tmp_pat
     assert done.output == ""
     assert library.calls == [
         {
-            "model": model, "disable": ("rope", "cast-cast"), "target": "cuda",
+            "model": model, "disable": ("rope", "cast-cast"), "target": "cuda", "cost": None,
             "dims": {"batch": 1, "seq": [1, 512]}, "limits": Limits(iterations=7, tuples=1000, seconds=2.5),
             "strict": True, "verify": False, "custom_ops": (Path("a.so"), Path("b.so")),
         }

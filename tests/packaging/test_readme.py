@@ -84,7 +84,9 @@ def test_all_that_is_imported_stands_in_the_package_itself() -> None:
 
 def test_help_texts_are_the_program_s() -> None:
     readme = README.read_text(encoding="utf-8")
-    assert [m["args"] for m in HELP.finditer(readme)] == [f"{c} --help" for c in ("optimize", "explain", "rules")]
+    assert [m["args"] for m in HELP.finditer(readme)] == [
+        f"{c} --help" for c in ("optimize", "explain", "calibrate", "rules")
+    ]
     current = with_help(readme)
     # Word by word: line breaks and brackets change with the version of the command-line library.
     assert words(readme) == words(current), "run: python tests/packaging/test_readme.py"
