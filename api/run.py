@@ -57,6 +57,7 @@ class Saturated:
     """
 
     loaded: Loaded
+    imports: Mapping[str, int]  # operator sets, as the file has them
     report: Report
     spent: float  # seconds for reading the model and inferring its shapes
     shapes: Shapes | None = None
@@ -115,6 +116,7 @@ class Run:
     def _saturate(self, loaded: Loaded) -> Saturated:
         model, report = loaded.model, self.report
         report.opset, report.nodes_before, report.calls = loaded.opset, _count(model), [*loaded.calls]
+        imports = dict(model.graph.opset_imports)
         report.unchanged = _left_alone(loaded) or renew(model)
         inputs: list[ir.Value] = []
         shapes: Shapes | None = None
@@ -132,7 +134,7 @@ class Run:
                 shapes, spaces = self._spaces(model, shapes)
             except LimitReached as reached:
                 self.stop(reached.stop)
-        return Saturated(loaded, report, self._spent, shapes, inputs, spaces)
+        return Saturated(loaded, imports, report, self._spent, shapes, inputs, spaces)
 
     def _spaces(self, model: ir.Model, shapes: Shapes) -> tuple[Shapes, Spaces]:
         """The space of every graph of the model, bodies first, and the shapes that they go by."""
@@ -196,7 +198,6 @@ class Run:
             report.nodes_after = report.nodes_before
             return as_given(report, loaded)
         shapes = saturated.shapes
-        imports = dict(loaded.model.graph.opset_imports)
         twin = Twin(loaded.model)
         inputs: list[ir.Value] = [*saturated.inputs]
         if shapes is not None:
@@ -233,7 +234,7 @@ class Run:
             return as_given(report, loaded, self.explainers, self.budget.limits, self._table())
         report.needs = [
             f"operator set {version} of {domain or 'ai.onnx'}"
-            for domain, version in sorted(model.graph.opset_imports.items()) if imports.get(domain) != version
+            for domain, version in sorted(model.graph.opset_imports.items()) if saturated.imports.get(domain) != version
         ]  # fmt: skip
         drop_unused(model)
         relist(model, inputs)
