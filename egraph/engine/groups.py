@@ -15,7 +15,6 @@ RELATIONS = """
 (function last-weight (T) i64 :merge (max old new))
 (function next-weight (T i64) i64 :merge (min old new))
 (relation weights-from (T i64 TL))
-(relation weights-of (T TL))
 (relation left-from (TL TL i64))
 (constructor item-of (TL i64) T :unextractable)
 (function widths-of (TL) IV :no-merge)

@@ -220,7 +220,7 @@ def weights(x: Expr, ws: Tensors) -> Guard:
         given = np.asarray(x.value(env))
         return all((w.dtype, *w.shape[:1]) == (given.dtype, *given.shape[-1:]) for w in ws.value(env))
 
-    return Guard((Fact("weights-of", (x, ws)),), test, f"{called(x)} is multiplied by each of {called(ws)}")
+    return relation("weights-of", x, ws, test=test)
 
 
 def never(c: Expr) -> Guard:

@@ -115,7 +115,7 @@ def test_what_is_kept_is_empty_and_little() -> None:
             ENGINES.keep(engine)
             assert engine.tuples() <= before
             assert not engine.freeze().values
-            assert engine._graph is None
+            assert engine.graph is None
         assert len(ENGINES._kept) == 2
 
     alone(work)
