@@ -115,7 +115,8 @@ def tune(
     where = find_target(target) if isinstance(target, str) else target
     if where.provider != CPU:
         raise TargetError(f"target {where.name!r} runs on {where.provider}; what is timed here runs on {CPU}")
-    feeds = feeds_at(os.fspath(model) if isinstance(model, os.PathLike) else model, wanted)
+    source = os.fspath(model) if isinstance(model, os.PathLike) else model
+    feeds = feeds_at(source, wanted)
     space = saturate(
         model, rules=rules, disable=disable, target=target, limits=limits, strict=strict, custom_ops=custom_ops,
         progress=progress,
@@ -124,14 +125,16 @@ def tune(
     results = {f"graph {k}": made for k, made in enumerate(best, 1)}
     tell(f"timing {len(results) + 1} models, for {seconds:g} s at most")
     libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else [*custom_ops]
-    begin = partial(_session, threads=threads, libraries=[os.fspath(each) for each in libraries])
-    entries: dict[str, Callable[[], Timed]] = {name: partial(begin, model, {}) for name in (_INPUT, _AGAIN)}
+    begin = partial(Session, optimize=True, libraries=[os.fspath(each) for each in libraries], threads=threads)
+    original = source_of(source, read_model(source))
+    entries: dict[str, Callable[[], Timed]] = {name: partial(begin, original) for name in (_INPUT, _AGAIN)}
     made: dict[str, tuple[str, Mapping[str, str]]] = {_INPUT: ("", {})}
     for name, (_, result) in results.items():
+        optimized = source_of(result._ir, result._ir)
         for given in ({}, *settings):
             title = name + "".join(f", {key.rpartition('.')[2]}={value}" for key, value in given.items())
             made[title] = name, given
-            entries[title] = partial(begin, result._ir, given)
+            entries[title] = partial(begin, optimized, entries=given)
     weights = [w.weight for w in wanted]
     standings = {s.name: s for s in race(entries, feeds, weights, Budget(Limits(seconds=seconds)), tell, _MARGIN)}
     noise = standings.pop(_AGAIN).speed(weights)
@@ -145,11 +148,6 @@ def tune(
             space.verify(run, kept, cost, wanted)
     far = max(abs(noise.low - 1), abs(noise.high - 1))
     return Tuned(kept, winner, tuple(w.name for w in wanted), tuple(timings), far, given, threads)
-
-
-def _session(model: Source, entries: Mapping[str, str], threads: int, libraries: Sequence[str]) -> Session:
-    path = os.fspath(model) if isinstance(model, os.PathLike) else model
-    return Session(source_of(path, read_model(path)), True, None, libraries, threads=threads, entries=entries)
 
 
 def _timing(standing: Standing, wanted: Sequence[Workload], weights: Sequence[float]) -> Timing:
