@@ -488,7 +488,7 @@ def _table() -> Mapping[tuple[str, str], Entry]:
     own = {
         "MatMul": Entry(_matmul), "Cast": Entry(_cast), "CastLike": Entry(_cast_like),
         "Max": Entry(lambda r: ("Max", r.x(), r.x(1)) if r.count() == 2 else None),
-        "Einsum": Entry(_einsum, both=True), "Flatten": Entry(_to_known_dims, both=True),
+        "Einsum": Entry(_einsum, both=True), "Flatten": Entry(_to_known_dims, both=True, also=_ones),
         "Identity": Entry(lambda r: r.x()), "Dropout": Entry(_dropout), "Softmax": Entry(_softmax),
         "LogSoftmax": Entry(_softmax),
         "ReduceMean": Entry(_reduce(18)), "ReduceSum": Entry(_reduce(13)), "ReduceMax": Entry(_reduce(18)),

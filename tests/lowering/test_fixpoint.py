@@ -158,6 +158,16 @@ def test_one_size_as_a_scalar(opset: int) -> None:
     assert not unsettled(parsed(text, opset, **integers))
 
 
+@pytest.mark.parametrize("opset", [13, 23])
+def test_an_axis_of_one_that_a_flattening_adds(opset: int) -> None:
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (float[b,2,t] x) => (bool[1,1] y) <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{
+            shape = Shape (x) b = Slice (shape, zero, one) batch = Squeeze (b, zero)
+            flat = Flatten <axis: int = 0> (batch) cast = Cast <to: int = 9> (flat) y = Not (cast)
+        }}""")
+    assert not unsettled(model)
+
+
 @pytest.mark.parametrize("opset", [13, 14])
 def test_parts_of_one_shape_share_it(opset: int) -> None:
     text = """g (float[b, s, h] x, float[b, s, h] z) => (float[h, b] y, float[s] w) {
