@@ -344,7 +344,7 @@ class Run:
     def _members(self, space: Priced, cls: int) -> list[Alternative]:
         best, found = space.cheapest(self.budget), list[Alternative]()
         for k in space.members(cls):
-            row, more = space.rows[k], None
+            row, more = space.row(k), None
             with suppress(ExtractionError):
                 more = space.cheapest(self.budget, member=k).cost - best.cost
             if row is not None:

@@ -1,417 +1,90 @@
-"""Price every e-node of a frozen e-graph with a cost model, at the sizes of workloads."""
+"""A cost model's prices of what may be printed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from numbers import Integral
 from textwrap import shorten
-from typing import Any
 
 import onnx_ir as ir
 
 from ..egraph.budget import Budget
-from ..egraph.engine.frozen import Frozen, Row, settled
+from ..egraph.engine.frozen import Row
 from ..egraph.errors import CostError
 from ..egraph.extraction.problem import ENode
-from ..egraph.targets import ABSENT, CostModel, TensorType, Work
-from ..egraph.terms import CLASSES, CONSTANTS, LIST, NODE, OPAQUE, OPS, SILENT, Op, names
-from ..egraph.terms.dtypes import INT64, NAMES
-from .emit import PART_OF_SHAPE
-from .folding import Folding
-from .model.operators import full_name
-from .packing import Packing
-from .reader import Reading, nested
-from .shapes.inference import Shapes
-from .spell import Read
-from .workload import Workload, at
+from ..egraph.targets import CostModel, Work
+from .offers import Offers, Question
 
 #: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
 #: Picoseconds. Sums of such are still numbers that a solver takes.
 _DEAREST = 10**100
-#: What is known when the model is loaded, whatever else is.
-_CONSTANT = CONSTANTS | {"Nil"}
-_LISTS = names("list")
-
-#: A tensor at each of the workloads.
-_Seen = tuple[TensorType, ...]
-#: An operator, its operands and results, whether they are known at load, and its attributes.
-_Asked = tuple[str, Sequence[_Seen], Sequence[_Seen], bool, Mapping[str, Any]]
 
 
 class Pricer:
-    """Costs of what the classes may be printed as: rows of the e-graph, constants, and rows in place of others.
+    """Costs of what is on offer; the cost model is asked each question once."""
 
-    Rows no file can hold have none. What stands for one node is priced as that node would be when read again.
-    """
+    def __init__(self, offers: Offers, model: CostModel) -> None:
+        self._offers, self._model = offers, model
+        self._known: dict[Question, tuple[int, ...]] = {}
 
-    def __init__(
-        self, frozen: Frozen, reading: Reading, shapes: Shapes, model: CostModel, workloads: Sequence[Workload],
-        extra: Mapping[str, Op], may_use: Callable[[int], bool],
-    ) -> None:  # fmt: skip
-        self.frozen, self.reading, self.shapes, self.model, self.workloads = frozen, reading, shapes, model, workloads
-        self._points = [at(shapes, workload) for workload in workloads]
-        self.ops = {**reading.terms.ops, **extra}
-        self.may_use = may_use
-        self._names = {f"${k}": name for name, k in reading.terms.symbols.items()}
-        self._sizes: dict[tuple[str, int], int] = {}
-        self._tensors: dict[int, _Seen] = {}
-        self._values: dict[ir.Value, _Seen] = {}
-        self._priced: dict[tuple[Any, ...], tuple[int, ...]] = {}
-        self._left_out: _Seen = (ABSENT,) * len(workloads)
-        self._outs: dict[int, dict[int, int]] = {}
-        for r in frozen.rows:
-            if r.op == "Out":
-                self._outs.setdefault(r.children[0], {})[r.attrs[0]] = r.cls
-        self._cells = {r.cls: r.children for r in frozen.rows if r.op in _LISTS}
-        self._absent = {r.cls for r in frozen.rows if r.op == "Absent"}
-        self._classes = {v: frozen.values[t] for t, values in reading.origin.items() for v in values}
-        self.const = self._constants()
-        whole = bool(reading.graph.opset_imports)  # not the body of a node
-        given = [v for v in reading.payloads.values if whole and v.is_graph_input()]
-        self._given = {self._classes[v] for v in given if v in self._classes}
-        self._taken = {frozen.values[t] for t in reading.terms.roots if whole}
-        self._folding = Folding(frozen, reading.payloads, self.ops)
-        self._packing = Packing(frozen, reading, self.ops)
-        self._raised = frozen.classes  # the class that stands for a newer opset
-        self._wholes = {r.children[0]: r.cls for r in frozen.rows if r.op == "Shape" and self._whole(r)}
-        self._ranks: dict[int, int] = {}  # of tensors whose shapes are classes of ours
-        self._behind: dict[Row, Row] = {}  # a row that is printed in place of one of the e-graph
-        self._stored: dict[Row, Row] = {}  # the same for weights that are stored side by side
-        self._at_load: set[ir.Value] = set()
-        for node in reading.graph:
-            if self._loads(node, reading.captured(node)):
-                self._at_load.update(node.outputs)
-
-    # ---- what may be printed
-
-    def enodes(self, budget: Budget) -> tuple[list[ENode], list[Row | None]]:
-        """ENodes and, for each, the row that is printed for it (None: the price of raising the opset).
-
-        Raises LimitReached.
-        """
-        nodes, rows = list[ENode](), list[Row | None]()
-
-        def offer(r: Row, *more: int) -> None:
-            nodes.append(ENode(r.cls, (*r.children, *more), self.cost(r)))
-            rows.append(r)
-
-        for r in self.frozen.rows:
+    def enodes(self, budget: Budget) -> list[ENode]:
+        """The offers with their prices, in their order. Raises LimitReached, CostError."""
+        nodes = list[ENode]()
+        for offer in self._offers.offers:
             budget.check("extracting")
-            if self.ops[r.op].marker or (self.ops[r.op].role == "fused" and self._empty(r)):
-                continue
-            wanted = self.needs(r)
-            if wanted <= self.reading.opset:
-                offer(r)
-            elif self.may_use(wanted):
-                offer(r, self._raised)
-            if r.op == "Shape" and wanted > self.reading.opset:
-                for part in self._part_of_shape(r):
-                    offer(part)
-        values = self.reading.payloads.values
-        for c, array in self._folding.constants().items():
-            values.append(ir.Value(const_value=ir.tensor(array)))
-            constant = Row(c, "Const", (), (len(values) - 1,))
-            self._behind[constant] = self._folding.rows.get(c, constant)
-            offer(constant)
-        for c, tensor in self._packing.tensors.items():
-            values.append(ir.Value(const_value=tensor))
-            stored = Row(c, "Const", (), (len(values) - 1,))
-            self._stored[stored] = self._packing.rows[c]
-            offer(stored)
-        nodes.append(ENode(self._raised, (), RAISE))
-        rows.append(None)
-        return nodes, rows
-
-    def _empty(self, r: Row) -> bool:
-        """Whether an operand has no elements, which not every kernel of a fused operator takes."""
-        return any(0 in (self.frozen.shape(c) or ()) for c in self._operands(r))
-
-    def needs(self, r: Row) -> int:
-        """The oldest opset in which there is a node for the row."""
-        return self.ops[r.op].oldest if r.op != "Shape" or self._whole(r) else PART_OF_SHAPE
-
-    def proven(self, choice: Mapping[int, Row]) -> dict[int, Row]:
-        """The rows of the e-graph that a choice of printed ones stands for."""
-        found: dict[int, Row] = {}
-        waiting = [self._behind.get(r) or self._stored.get(r, r) for c, r in choice.items() if c < self._raised]
-        inner = self._folding.rows | self._packing.rows
-        while waiting:
-            r = waiting.pop()
-            if r.cls not in found:
-                found[r.cls] = r
-                waiting += [inner[c] for c in r.children if c not in choice and c in inner]
-        return {c: found[c] for c in (*(c for c in choice if c in found), *sorted(found.keys() - choice.keys()))}
-
-    def beyond(self, choice: Mapping[int, Row]) -> bool:
-        """Whether a choice of printed rows holds some that no rule has seen: constants, parts of shapes, nodes of
-        which only the first output is left. Asked before it is written.
-        """
-        if any(r in self._behind for r in choice.values()):
-            return True
-        more = {r.children[0] for r in choice.values() if r.op == "Out" and r.attrs[0]}
-        single = [
-            self.reading.payloads.nodes[r.attrs[0]] for r in choice.values() if r.op == "OpN" and r.cls not in more
-        ]
-        return not all(Read(node, self.reading.opset, self.shapes).only_first_output() for node in single)
-
-    def _whole(self, r: Row) -> bool:
-        return bool(r.attrs == (-self.frozen.rank.get(r.children[0], 0), 0))
-
-    def _part_of_shape(self, r: Row) -> Iterator[Row]:
-        """Some sizes of a tensor as a slice of all, in opsets whose Shape gives all."""
-        [x] = r.children
-        rank = self.frozen.rank.get(x)
-        if rank is None:
-            return
-        if x not in self._wholes:
-            self._wholes[x] = self._raised + 1 + len(self._ranks)
-            self._ranks[self._wholes[x]] = rank
-            yield Row(self._wholes[x], "Shape", (x,), (-rank, 0))
-        first, last = r.attrs
-        part = Row(r.cls, "SliceC", (self._wholes[x],), (-1, first + rank, last + rank, 1))
-        self._behind[part] = r
-        yield part
-
-    # ---- what it costs
+            cost = RAISE if offer.row is None else self.total(self._costs(offer.asked))
+            nodes.append(ENode(offer.cls, offer.children, cost))
+        return nodes
 
     def cost(self, r: Row) -> int:
         """The price of a row. Raises CostError for one that is no number."""
         return self.total(self.costs(r))
 
+    def costs(self, r: Row) -> tuple[int, ...]:
+        """The prices of a row, one for each workload."""
+        return self._costs(self._offers.asked(r))
+
     def cost_of_copy(self, c: int) -> int:
         """The price of an Identity of a class."""
-        return self.total(self.costs_of_copy(c))
+        return self.total(self._costs(self._offers.asked_of_copy(c)))
 
     def cost_of_node(self, node: ir.Node) -> int:
         """The price of a node of the graph as it stands there, whether an output needs it or not."""
         return self.total(self.costs_of_node(node))
 
+    def costs_of_node(self, node: ir.Node) -> tuple[int, ...]:
+        """The same at each workload, for the operator that is cheapest of those it may be taken for."""
+        return min(map(self._costs, self._offers.nodes[node]), key=self.total)
+
     @property
     def nothing(self) -> tuple[int, ...]:
-        return (0,) * len(self.workloads)
+        return (0,) * len(self._offers.workloads)
 
     def total(self, costs: Sequence[int]) -> int:
         """Costs at each workload, as one."""
         return sum(
-            cost if w.weight == 1 else round(cost * w.weight) for cost, w in zip(costs, self.workloads, strict=True)
+            cost if w.weight == 1 else round(cost * w.weight)
+            for cost, w in zip(costs, self._offers.workloads, strict=True)
         )
 
-    def costs(self, r: Row) -> tuple[int, ...]:
-        """The prices of a row, one for each workload."""
-        return self.nothing if r.op in SILENT else self._each(*self._asked(r))
+    def _costs(self, question: Question) -> tuple[int, ...]:
+        known = self._known.get(question)
+        if known is None:
+            known = tuple(map(self._price, question.works)) or self.nothing
+            self._known[question] = known
+        return known
 
-    def costs_of_copy(self, c: int) -> tuple[int, ...]:
-        return self._each("Identity", [self._tensor(c)], [self._tensor(c)], c in self.const, {})
-
-    def works(self, r: Row) -> list[Work]:
-        """What the cost model is asked of a row, at each workload; nothing for one that is no operator."""
-        return [] if r.op in SILENT else self._works(*self._asked(r))
-
-    def works_of_node(self, node: ir.Node) -> list[list[Work]]:
-        """The same of a node of the graph, for each of the operators whose price it may have."""
-        return [self._works(*asked) for asked in self._asked_of_node(node)]
-
-    def _asked(self, r: Row) -> _Asked:
-        name, attrs = self.kind(r)
-        folds = all(c in self.const for c in r.children) and self._deterministic(r) and r not in self._packing.copies
-        return name, [self._tensor(c) for c in self._operands(r)], self._results(r), folds, attrs
-
-    def costs_of_node(self, node: ir.Node) -> tuple[int, ...]:
-        """One that is read as one term, printed as the same operator, has the term's prices, so that a graph that was
-        written costs what was predicted for it; another those of a term that no rule looks into.
-        """
-        return min((self._each(*asked) for asked in self._asked_of_node(node)), key=self.total)
-
-    def _asked_of_node(self, node: ir.Node) -> list[_Asked]:
-        terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
-        outs = [_outer(self._value(v), self._classes.get(v) in self._taken) for v in node.outputs]
-        found = [self._asked_of_term(term, outs) for term in terms if _one(node, term)]
-        if not found or any(term[0] == "Op" for term in terms):
-            captured = self.reading.captured(node)
-            ins = [self._left_out if v is None else self._value(v) for v in (*node.inputs, *captured)]
-            found.append((full_name(node), ins, outs, self._loads(node, captured), _attributes(node)))
-        return found
-
-    def _asked_of_term(self, spelling: tuple[Any, ...], outs: Sequence[_Seen]) -> _Asked:
-        op = self.ops[spelling[0]]
-        operands, attributes = op.parted(spelling[1:])
-        attrs = op.constants | {name: a for (name, _), a in zip(op.attributes, attributes, strict=True)}
-        ins = [v for a in operands for v in (a if isinstance(a, list) else [a])]
-        folded = all(not isinstance(v, ir.Value) or self._loaded(v) for v in ins)
-        return op.name, [self._operand(v) for v in ins], outs, folded, attrs
-
-    def _each(
-        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
-    ) -> tuple[int, ...]:  # fmt: skip
-        """The price at each workload; `folded` says that the results are known at load. Layers ask the same again."""
-        key = name, (*ins,), (*outs,), folded, (*attrs.items(),)
+    def _price(self, work: Work) -> int:
         try:
-            known = self._priced.get(key)
-        except TypeError:  # an attribute of a caller's operator that has no hash
-            return self._priced_anew(name, ins, outs, folded, attrs)
-        if known is None:
-            known = self._priced[key] = self._priced_anew(name, ins, outs, folded, attrs)
-        return known
-
-    def _priced_anew(
-        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
-    ) -> tuple[int, ...]:  # fmt: skip
-        found: list[int] = []
-        for priced in self._works(name, ins, outs, folded, attrs):
-            try:
-                cost = self.model.cost(priced)
-            except Exception as error:  # a caller's code may raise anything
-                if isinstance(error, CostError) and priced.op in str(error):
-                    raise
-                raise CostError(f"the cost model fails on {priced.op}: {type(error).__name__}: {error}") from error
-            if not isinstance(cost, Integral) or not 0 <= cost <= _DEAREST:
-                raise CostError(
-                    f"the cost model gives {priced.op} the cost {shorten(repr(cost), 80)}; picoseconds are an int"
-                    f" from 0 to {_DEAREST:g}"
-                )
-            found.append(int(cost))
-        return tuple(found)
-
-    def _works(
-        self, name: str, ins: Sequence[_Seen], outs: Sequence[_Seen], folded: bool, attrs: Mapping[str, Any]
-    ) -> list[Work]:  # fmt: skip
-        outs = [t if t[0].const == folded else tuple(replace(x, const=folded) for x in t) for t in outs]
-        return [
-            Work(name, tuple([t[k] for t in ins]), tuple([t[k] for t in outs]), attrs)
-            for k in range(len(self.workloads))
-        ]
-
-    def kind(self, r: Row) -> tuple[str, dict[str, Any]]:
-        """What a cost model is told of a row: operator and attributes."""
-        if r.op in OPAQUE:
-            node = self.reading.payloads.nodes[r.attrs[0]]
-            return full_name(node), _attributes(node)
-        op = self.ops[r.op]
-        return op.plain or r.op, op.constants | dict(zip((n for n, _ in op.attributes), r.attrs, strict=True))
-
-    def _operands(self, r: Row) -> list[int]:
-        ins: list[int] = []
-        for c, s in zip(r.children, (s for s in self.ops[r.op].sorts if s in CLASSES), strict=True):
-            ins += self._items(c) if s == LIST else [c]
-        return ins
-
-    def _results(self, r: Row) -> list[_Seen]:
-        if self.ops[r.op].out != NODE:
-            return [self._result(r.cls)]
-        outs = self._outs.get(r.cls, {})
-        if not r.attrs or not isinstance(r.attrs[-1], tuple):
-            return [self._result(c) for _, c in sorted(outs.items())]
-        axis, sizes = (-1, *r.attrs)[-2:]
-        whole = _outer(self._tensor(r.children[0]), False)
-        return [self._result(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
-
-    def _result(self, c: int) -> _Seen:
-        return _outer(self._tensor(c), c in self._taken)
-
-    def _items(self, cell: int) -> list[int]:
-        items = []
-        while children := self._cells[cell]:
-            items.append(children[0])
-            cell = children[1]
-        return items
-
-    def _tensor(self, c: int) -> _Seen:
-        known = self._tensors.get(c)
-        if known is None:
-            dtype, shape = self.frozen.dtype.get(c), self.frozen.shape(c)
-            if dtype is None and c in self._absent:
-                known = self._left_out
-            elif c in self._ranks:
-                known = self._seen(INT64, [self._ranks[c]], False)
-            else:
-                names = None if shape is None else [self._names[d] if isinstance(d, str) else d for d in shape]
-                known = _outer(self._seen(dtype or 0, names, c in self.const), c in self._given)
-            self._tensors[c] = known
-        return known
-
-    def _value(self, value: ir.Value) -> _Seen:
-        """A value of the graph, by the facts of its class if it has one."""
-        known = self._values.get(value)
-        if known is None:
-            c, facts = self._classes.get(value), self.shapes.of(value)
-            code = 0 if facts.dtype is None else facts.dtype.value
-            known = self._seen(code, facts.dims, self._loaded(value)) if c is None else self._tensor(c)
-            self._values[value] = known
-        return known
-
-    def _operand(self, operand: Any) -> _Seen:
-        """An operand of a spelling: a value, a vector of numbers, or nothing."""
-        if isinstance(operand, ir.Value):
-            return self._value(operand)
-        return self._seen(INT64, [len(operand[1])], True) if operand[0] == "Ints" else self._left_out
-
-    def _seen(self, dtype: int, dims: Sequence[int | str | None] | None, const: bool) -> _Seen:
-        shapes = (
-            None if dims is None else tuple(self._size(d, k, i) for i, d in enumerate(dims))
-            for k in range(len(self.workloads))
-        )  # fmt: skip
-        return tuple(TensorType(NAMES.get(dtype, "float32"), shape, const) for shape in shapes)
-
-    def _size(self, dim: int | str | None, k: int, axis: int) -> int:
-        if isinstance(dim, int):
-            return max(dim, 0)
-        if dim is None:
-            workload = self.workloads[k]  # unknown: taken for a batch in front, for a length elsewhere
-            return workload.new if axis else workload.batch
-        known = self._sizes.get((dim, k))
-        if known is None:
-            values = {s: self._points[k].get(s, self.workloads[k].new) for s in self.shapes.symbols(dim)}
-            try:
-                known = max(self.shapes.evaluate(dim, values), 0)
-            except ValueError:
-                known = self.workloads[k].new
-            self._sizes[dim, k] = known
-        return known
-
-    # ---- what onnxruntime computes at load
-
-    def _constants(self) -> set[int]:
-        """Classes some member of which is computed from constants alone."""
-        computed = (r for r in self.frozen.rows if r.op in _CONSTANT or (r.children and not self.ops[r.op].marker))
-        return {*settled(computed, self._deterministic)}
-
-    def _deterministic(self, r: Row) -> bool:
-        return r.op not in OPAQUE or _deterministic(self.reading.payloads.nodes[r.attrs[0]])
-
-    def _loaded(self, value: ir.Value | None) -> bool:
-        """Whether a value of the graph, as it is computed there, is known at load."""
-        if value is None or value in self._at_load:
-            return True
-        return value.const_value is not None and not value.is_graph_input()
-
-    def _loads(self, node: ir.Node, captured: Iterable[ir.Value] = ()) -> bool:
-        return _deterministic(node) and all(self._loaded(v) for v in (*node.inputs, *captured))
-
-
-def _outer(tensor: _Seen, outer: bool) -> _Seen:
-    """The same as an input or output of the model, or as none."""
-    return tensor if tensor[0].outer == outer else tuple(replace(t, outer=outer) for t in tensor)
-
-
-def _cut(whole: _Seen, axis: int, size: int) -> _Seen:
-    """A tensor with another size at an axis."""
-    return tuple(
-        t if t.shape is None else replace(t, shape=(*t.shape[:axis], size, *t.shape[axis:][1:])) for t in whole
-    )
-
-
-def _one(node: ir.Node, spelling: tuple[Any, ...]) -> bool:
-    """Whether the spelling is one term, printed as the operator that the node is."""
-    name = spelling[0]
-    same = name not in OPS or (node.domain, node.op_type) in {(f.domain, f.kind) for f in OPS[name].forms}
-    return name != "Op" and same and not nested(spelling)
-
-
-def _attributes(node: ir.Node) -> dict[str, Any]:
-    return {a.name: a.value for a in node.attributes.values() if not a.is_ref()}
-
-
-def _deterministic(node: ir.Node) -> bool:
-    return "Random" not in node.op_type and node.op_type not in ("Multinomial", "Bernoulli", "Dropout")
+            cost = self._model.cost(work)
+        except Exception as error:  # a caller's code may raise anything
+            if isinstance(error, CostError) and work.op in str(error):
+                raise
+            raise CostError(f"the cost model fails on {work.op}: {type(error).__name__}: {error}") from error
+        if not isinstance(cost, Integral) or not 0 <= cost <= _DEAREST:
+            raise CostError(
+                f"the cost model gives {work.op} the cost {shorten(repr(cost), 80)}; picoseconds are an int"
+                f" from 0 to {_DEAREST:g}"
+            )
+        return int(cost)

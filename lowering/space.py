@@ -6,7 +6,8 @@ A `GraphSpace` is saturated once; what is chosen from it depends on a cost model
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import onnx_ir as ir
 
@@ -26,6 +27,7 @@ from ..egraph.terms.dtypes import INT64
 from .explain import Explainer
 from .model.domains import DEFAULT, as_read
 from .model.names import Names
+from .offers import MayUse, Offers
 from .price import RAISE, Pricer
 from .reader import Reading, read
 from .shapes.inference import Shapes
@@ -35,10 +37,6 @@ from .writer import Writer
 
 #: What freezing, pricing and a quick extraction take of the time that reading, shapes and terms took.
 _REST = 0.8
-
-
-#: Whether a model may be raised to an operator set if these nodes of its graph are kept as they are.
-MayUse = Callable[[Reading, Collection[ir.Node], int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,10 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class GraphSpace:
-    """A graph, its reading, and the e-graph that the rules made of it. `rest` are the seconds that choosing takes."""
+    """A graph, its reading, and the e-graph that the rules made of it. `rest` are the seconds that choosing takes.
+
+    What is on offer at the last workloads is kept: another cost model asks only for prices.
+    """
 
     reading: Reading
     shapes: Shapes
@@ -71,26 +72,28 @@ class GraphSpace:
     frozen: Frozen
     ops: Mapping[str, Op]  # terms that callers declare
     rest: float
+    kept: dict[tuple[Any, ...], Offers] = field(default_factory=dict)
 
     def priced(
         self, search: Search, cost: CostModel, workloads: Sequence[Workload], may_use: MayUse
     ) -> Priced:  # fmt: skip
         """What each e-node costs. Raises LimitReached, CostError."""
-        payloads = replace(self.reading.payloads, values=[*self.reading.payloads.values])  # folding adds to them
-        reading = replace(self.reading, payloads=payloads)
-        refused: set[int] = set()
-
-        def fits(wanted: int) -> bool:
-            possible = may_use(self.reading, self.reading.payloads.nodes, wanted)
-            refused.update([] if possible else [wanted])
-            return possible
-
         search.tell("extracting")
         with search.watch.timed("price"):
-            pricer = Pricer(self.frozen, reading, self.shapes, cost, workloads, self.ops, fits)
-            nodes, rows = pricer.enodes(search.budget)
+            offers = self._offers(workloads, may_use, search.budget)
+            pricer = Pricer(offers, cost)
+            nodes = pricer.enodes(search.budget)
             stands = Bill(sum(map(pricer.cost_of_node, self.reading.graph)), self.reading.graph.num_nodes())
-        return Priced(self, pricer, nodes, rows, stands, refused, may_use)
+        return Priced(self, offers, pricer, nodes, stands, may_use)
+
+    def _offers(self, workloads: Sequence[Workload], may_use: MayUse, budget: Budget) -> Offers:
+        key = tuple((*w.dims.items(), w.weight, w.batch, w.new, w.past) for w in workloads)
+        offers = self.kept.get(key)
+        if offers is None:
+            offers = Offers(self.frozen, self.reading, self.shapes, workloads, self.ops, may_use, budget)
+            self.kept.clear()
+            self.kept[key] = offers
+        return offers
 
     def class_of(self, name: str) -> int | None:
         """The e-class of a value of the graph, or of the first output of a node, by its name."""
@@ -116,23 +119,26 @@ class GraphSpace:
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A space and what its e-nodes cost: `rows` are what `nodes` print, None for the price of a newer operator set."""
+    """A space, what is on offer in it, and what that costs: `nodes` are the offers with their prices."""
 
     space: GraphSpace
+    offers: Offers
     pricer: Pricer
     nodes: Sequence[ENode]
-    rows: Sequence[Row | None]
     stands: Bill
-    refused: Collection[int]  # operator sets that some nodes have no part in
     may_use: MayUse
+
+    def row(self, place: int) -> Row | None:
+        """What a node prints; None for the price of a newer operator set."""
+        return self.offers.offers[place].row
 
     def members(self, cls: int) -> list[int]:
         """The e-nodes of a class that may be printed, as places in `nodes`."""
-        return [k for k, r in enumerate(self.rows) if r is not None and r.cls == cls]
+        return [k for k, offer in enumerate(self.offers.offers) if offer.row is not None and offer.cls == cls]
 
     def kind(self, row: Row) -> str:
         """What operator a row is printed as."""
-        return "" if row.op in SILENT else self.pricer.kind(row)[0]
+        return "" if row.op in SILENT else self.offers.kind(row)[0]
 
     def cheapest(self, budget: Budget, without: Collection[str] = (), member: int | None = None) -> Extraction:
         """The cheapest graph without some kinds of operator, or of all that compute a `member` by that e-node.
@@ -146,8 +152,8 @@ class Priced:
             cls = None if member is None else self.nodes[member].cls
             wanted = [*dict.fromkeys([*wanted, *([] if cls is None else [cls])])]
             kept = [
-                k for k, (n, r) in enumerate(zip(self.nodes, self.rows, strict=True))
-                if (n.cls != cls or k == member) and (r is None or self.kind(r) not in without)
+                k for k, offer in enumerate(self.offers.offers)
+                if (offer.cls != cls or k == member) and (offer.row is None or self.kind(offer.row) not in without)
             ]  # fmt: skip
         limit = max(0.0, budget.left()) if budget.timed else None
         found = extract([self.nodes[k] for k in kept], wanted, time_limit=limit)
@@ -155,14 +161,14 @@ class Priced:
 
     def chosen(self, found: Extraction) -> dict[int, Row]:
         """What is printed of each class."""
-        return {c: r for c, k in found.choice.items() if (r := self.rows[k]) is not None}
+        return {c: r for c, k in found.choice.items() if (r := self.row(k)) is not None}
 
     def choice(self, found: Extraction, search: Search, names: Names, opset: int, twin: Twin) -> Choice:
         """The graph that was found, to be written into the twin of the one that was read."""
-        space, pricer, budget = self.space, self.pricer, search.budget
+        space, offers, pricer, budget = self.space, self.offers, self.pricer, search.budget
         rows = self.chosen(found)
-        wanted = max((pricer.needs(r) for r in rows.values()), default=0)
-        writer = Writer(pricer.reading, space.frozen, rows, names, max(opset, wanted), space.ops, twin)
+        wanted = max((offers.needs(r) for r in rows.values()), default=0)
+        writer = Writer(offers.reading, space.frozen, rows, names, max(opset, wanted), space.ops, twin, offers.stored)
         copies = writer.copies()
         with search.watch.timed("price"):
             printed = Bill(
@@ -173,7 +179,7 @@ class Priced:
         stop = budget.late("extracting") if late else None
         old = set(_read_rows(space.frozen, space.reading))
         explainer = Explainer(
-            writer.reading, space.shapes, space.frozen, pricer.proven(rows), search.rules, search.target,
+            writer.reading, space.shapes, space.frozen, offers.proven(rows), search.rules, search.target,
             budget.limits, old,
         )  # fmt: skip
         return Choice(self, rows, found, printed, opset, wanted, writer, explainer, stop)
@@ -216,13 +222,13 @@ class Choice:
         """Whether it holds terms that no rule has seen, integers computed at run time of which the file had no value,
         so that nothing is known of their elements, or may be of another operator set than was tried.
         """
-        reading, pricer, frozen = self.explainer.reading, self.priced.pricer, self.priced.space.frozen
+        reading, offers, frozen = self.explainer.reading, self.priced.offers, self.priced.space.frozen
         kept = [reading.payloads.nodes[r.attrs[0]] for r in self.rows.values() if r.op in OPAQUE]
-        known = {frozen.values[term] for term in reading.origin} | pricer.const
+        known = {frozen.values[term] for term in reading.origin} | offers.const
         return (
-            pricer.beyond(self.rows)
+            offers.beyond(self.rows)
             or any(frozen.dtype.get(c) == INT64 and c not in known for c in self.rows)
-            or any(self.priced.may_use(reading, kept, opset) for opset in self.priced.refused)
+            or any(self.priced.may_use(reading, kept, opset) for opset in offers.refused)
         )
 
     def costs(self, written: Mapping[int, Sequence[ir.Node]] | None) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:

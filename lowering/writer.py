@@ -16,7 +16,7 @@ from ..egraph.engine.frozen import Frozen, Row
 from ..egraph.terms import CONSTANTS, LEAVES, OPS, Op
 from .emit import constant, emit
 from .model.names import Names
-from .model.tensors import Joined, content, initializer, is_small, like
+from .model.tensors import Joined, content, initializer, like
 from .reader import Reading
 from .shapes.inference import graphs_of
 from .twin import Twin
@@ -37,11 +37,14 @@ class _Cell:
 
 
 class Writer:
-    """The `Printer` of emit.py over one graph."""
+    """The `Printer` of emit.py over one graph.
+
+    `stored` are constants that the graph holds already, by content: they are used again under their names.
+    """
 
     def __init__(
         self, reading: Reading, frozen: Frozen, choice: Mapping[int, Row], names: Names, opset: int,
-        extra: Mapping[str, Op], twin: Twin,
+        extra: Mapping[str, Op], twin: Twin, stored: Mapping[Any, ir.Value],
     ) -> None:  # fmt: skip
         self.frozen, self.choice, self.names, self.opset, self.extra = frozen, choice, names, opset, extra
         self.twin, self.reading, self._read = twin, twin.reading(reading), [*reading.graph.outputs]
@@ -51,7 +54,7 @@ class Writer:
         self._current = -1
         self._body = False
         self._results: dict[int, Any] = {}
-        self._constants = self._stored()
+        self._constants = {key: twin.value(value) for key, value in stored.items()}
         self._initializers: dict[str, ir.Value] = {}
         self._node_names: set[str] = set()
         # the output a value is computed a second time for, as it was and as it will be
@@ -271,15 +274,6 @@ class Writer:
             name = self.names.values.fresh(base)
             known = self._constants[content(tensor)] = initializer(tensor, name)
         return known
-
-    def _stored(self) -> dict[Any, ir.Value]:
-        """Small constants the graph holds already, by content: they are used again under their names."""
-        found: dict[Any, ir.Value] = {}
-        for value in self.graph.initializers.values():
-            tensor = value.const_value
-            if not (tensor is None or value.is_graph_input() or value.is_graph_output()) and is_small(tensor):
-                found.setdefault(content(tensor), value)
-        return found
 
     def rank(self, value: ir.Value) -> int:
         known: int = self.frozen.rank.get(self.choice[self._current].children[0], -1)

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
@@ -142,12 +143,15 @@ class Program:
         """
         matrix, low, high = self._matrix(), np.array(self.low), np.array(self.high)
         above, below = np.isfinite(high), np.isfinite(low)
+        options: dict[str, Any] = {"presolve": False}  # it takes longer than it saves: the problem is reduced
+        if deadline is not None:
+            options["time_limit"] = max(0.0, deadline - time.monotonic())
         result = linprog(
             self._padded(self.objective),
             A_ub=vstack([matrix[above], -matrix[below]]),
             b_ub=np.concatenate([high[above], -low[below]]),
             bounds=np.column_stack([np.zeros(len(self.upper)), self.upper]),
-            options={} if deadline is None else {"time_limit": max(0.0, deadline - time.monotonic())},
+            options=options,
         )
         if result.status == 0:
             self.floor = float(result.fun) - _LP_ERROR

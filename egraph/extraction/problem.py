@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -189,27 +189,31 @@ def reduce(problem: Problem) -> bool:
     return changed
 
 
-def _sort(problem: Problem) -> None:
-    """Drop what no root reaches, put operands first, and find the strongly connected components."""
-    order, _ = postorder(problem.roots, lambda cls: _operands(problem, cls))
+def _sort(problem: Problem) -> dict[int, list[int]]:
+    """Drop what no root reaches, put operands first, and find the strongly connected components; the operands that
+    options of each class need.
+    """
+    operands: dict[int, list[int]] = {}
+
+    def below(cls: int) -> list[int]:
+        operands[cls] = list({child: None for option in problem.options[cls] for child in option.children})
+        return operands[cls]
+
+    order, _ = postorder(problem.roots, below)
     problem.options = {cls: problem.options[cls] for cls in order}
-    problem.scc = _connected(problem, strong=True)
+    problem.scc = _connected(order, operands, strong=True)
     problem.large = {number for number, size in Counter(problem.scc.values()).items() if size > 1}
+    return operands
 
 
-def _connected(problem: Problem, *, strong: bool) -> dict[int, int]:
+def _connected(order: Iterable[int], operands: Mapping[int, list[int]], *, strong: bool) -> dict[int, int]:
     """The number of the component of each class."""
-    place = {cls: number for number, cls in enumerate(problem.options)}
-    edges = [(place[cls], place[child]) for cls in place for child in _operands(problem, cls)]
-    ends = np.array(edges, dtype=np.int32).reshape(-1, 2).T
-    graph = coo_array((np.ones(len(edges)), (ends[0], ends[1])), shape=(len(place), len(place)))
+    place = {cls: number for number, cls in enumerate(order)}
+    starts = [place[cls] for cls in place for _ in operands[cls]]
+    ends = [place[child] for cls in place for child in operands[cls]]
+    graph = coo_array((np.ones(len(ends)), (starts, ends)), shape=(len(place), len(place)))
     labels = connected_components(graph, directed=strong, connection="strong")[1]
     return dict(zip(place, labels.tolist(), strict=True))
-
-
-def _operands(problem: Problem, cls: int) -> list[int]:
-    """The classes that options of a class need, in a fixed order."""
-    return sorted({child for option in problem.options[cls] for child in option.children})
 
 
 def _required(problem: Problem, bit: dict[int, int]) -> dict[int, int]:
@@ -253,9 +257,9 @@ def _undominated(options: list[Option], must: dict[int, int], bit: dict[int, int
 
 def components(problem: Problem) -> list[Problem]:
     """Split into parts that share no class."""
-    _sort(problem)
+    operands = _sort(problem)
     parts: dict[int, Problem] = {}
-    for cls, number in _connected(problem, strong=False).items():
+    for cls, number in _connected(problem.options, operands, strong=False).items():
         part = parts.setdefault(number, Problem({}, set(), problem.unit, problem.scc, problem.large))
         part.options[cls] = problem.options[cls]
         part.roots |= {cls} & problem.roots

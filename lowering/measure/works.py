@@ -76,10 +76,9 @@ def asked(space: Priced) -> Iterator[tuple[Sequence[Work], int]]:
     """What a cost model is asked of a space, at each workload, and the operator set that it needs: of each e-node that
     may be printed, and of each node of the graph as it stands.
     """
-    pricer = space.pricer
-    for row in space.rows:
-        if row is not None:
-            yield pricer.works(row), pricer.needs(row)
-    for node in space.space.reading.graph:
-        for works in pricer.works_of_node(node):
-            yield works, 0
+    for offer in space.offers.offers:
+        if offer.row is not None:
+            yield offer.asked.works, space.offers.needs(offer.row)
+    for questions in space.offers.nodes.values():
+        for question in questions:
+            yield question.works, 0

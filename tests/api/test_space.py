@@ -192,6 +192,30 @@ def test_no_workload(given: dict[str, Any], says: str) -> None:
 # ---- costs
 
 
+def test_another_cost_model_is_asked_only_for_prices(
+    space: Space, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = list[Work]()
+
+    class Counting(Roofline):
+        def cost(self, work: Work) -> int:
+            asked.append(work)
+            return super().cost(work)
+
+    first = saved(space.extract(), tmp_path / "first.onnx")
+
+    def refused(*_: object) -> None:
+        raise AssertionError("what is on offer was worked out again")
+
+    monkeypatch.setattr("onnx_egraph.lowering.space.Offers", refused)
+    again = space.extract(cost=Counting())
+    assert saved(again, tmp_path / "again.onnx") == first
+    workloads = len(again.report.workloads)
+    assert 0 < max(Counter(map(repr, asked)).values()) <= workloads  # layers ask the same, once
+    with pytest.raises(AssertionError, match="worked out again"):
+        space.extract(dims=[Workload("another", past=3)])
+
+
 def test_costs_of_the_nodes_are_the_cost_of_the_result(space: Space) -> None:
     for result in (space.extract(), space.extract(dims=[Workload("a", weight=2), Workload("b", new=7)])):
         table = result.costs()
