@@ -211,7 +211,7 @@ def test_another_cost_model_is_asked_only_for_prices(
     again = space.extract(cost=Counting())
     assert saved(again, tmp_path / "again.onnx") == first
     assert again.report.workloads == ["decode", "prefill"]
-    texts = [*map(repr, asked)]
+    texts = [repr(work) for work in asked if not work.attrs]  # a tensor among them equals itself alone
     assert max(Counter(zip(texts[::2], texts[1::2], strict=True)).values()) == 1  # layers ask the same, once
     with pytest.raises(AssertionError, match="worked out again"):
         space.extract(dims=[Workload("another", past=3)])
