@@ -50,9 +50,8 @@ class Settings:
         off = (disable,) if isinstance(disable, str) else disable
         given = [*(ALL if rules is None else rules)]
         where = find_target(target) if isinstance(target, str) else target
-        libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else custom_ops
         return cls(
-            given, select(given, off), where, limits or Limits(), strict, [os.fspath(each) for each in libraries],
+            given, select(given, off), where, limits or Limits(), strict, libraries_of(custom_ops),
             progress or (lambda stage: None),
         )  # fmt: skip
 
@@ -70,6 +69,11 @@ class Settings:
         measured = f"measured {self.target.prices.what}" if isinstance(cost, Measured) else "cost"
         report.predicts = self.target.prices.what if cost is None else measured
         return cost or Roofline(self.target.prices)
+
+
+def libraries_of(given: Libraries) -> list[str]:
+    """The files of one library of operators, or of several."""
+    return [os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given)]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,20 +11,25 @@ from typing import Any
 
 import onnxruntime
 
+from .calibrate import calibrate
 from .egraph.budget import Budget, Limits
 from .egraph.engine.rule import Rule
-from .egraph.errors import EGraphError, TargetError
+from .egraph.errors import EGraphError, OutputError, TargetError
 from .egraph.targets import CostModel, Target
 from .egraph.targets import target as find_target
 from .lowering.files.load import Source
+from .lowering.files.save import Named
+from .lowering.measure.measured import Measured
 from .lowering.measure.race import Interval, Standing, Timed, feeds_at, race
+from .lowering.measure.table import Table
 from .lowering.verify.feeds import read_model
 from .lowering.verify.session import CPU, Session, source_of
 from .lowering.workload import Sizes, Workload, workloads
 from .optimize import saturate
 from .result import Result
-from .run import Progress
-from .settings import Libraries
+from .run import Progress, Run
+from .settings import Libraries, libraries_of
+from .space import Space
 
 _INPUT, _AGAIN = "input", "input again"
 #: What a graph must win by to be taken instead of the one that is predicted to be the fastest, which is the simpler.
@@ -83,8 +89,9 @@ def tune(
     model: Source,
     *,
     dims: Sizes = None,
-    candidates: int = 4,
+    candidates: int = 6,
     seconds: float = 60.0,
+    table: Table | Named | None = None,
     settings: Iterable[Mapping[str, str]] = (),
     threads: int = 1,
     cost: CostModel | None = None,
@@ -99,8 +106,10 @@ def tune(
 ) -> Tuned:
     """Take the best graphs out of the space of a model, run them and the model in turn, and keep the fastest.
 
-    dims: the workloads, as for `saturate_and_extract`. candidates: how many graphs are run beside the model.
-    seconds: wall time for running them, at most; saturation comes before it, under `limits`. settings: configurations
+    dims: the workloads, as for `saturate_and_extract`. candidates: how many graphs are run beside the model: the best
+    over all workloads, the best at each alone, then the next ones, by the `cost` given; by default by prices measured
+    here in a third of the time, and by those of the target. table: where measured prices are kept, as for `calibrate`.
+    seconds: wall time for measuring, at most; saturation comes before it, under `limits`. settings: configurations
     of a session to be tried too, such as {"session.set_denormal_as_zero": "1"}. threads: those of one node. The other
     arguments are those of `saturate_and_extract`. What is measured is CPU time; `Tuned.text` is a table.
 
@@ -121,11 +130,12 @@ def tune(
         model, rules=rules, disable=disable, target=target, limits=limits, strict=strict, custom_ops=custom_ops,
         progress=progress,
     )  # fmt: skip
-    best = [(run, result) for run, result in space.runs(candidates, cost, wanted) if not result.report.unchanged]
-    results = {f"graph {k}": made for k, made in enumerate(best, 1)}
-    tell(f"timing {len(results) + 1} models, for {seconds:g} s at most")
-    libraries = [custom_ops] if isinstance(custom_ops, str | os.PathLike) else [*custom_ops]
-    begin = partial(Session, optimize=True, libraries=[os.fspath(each) for each in libraries], threads=threads)
+    start = time.monotonic()
+    costs = [cost] if cost is not None else [*_measured(space, wanted, table, seconds / 3, tell), None]
+    results = {f"graph {k}": made for k, made in enumerate(_candidates(space, candidates, costs, wanted), 1)}
+    left = max(seconds - (time.monotonic() - start), seconds / 3)
+    tell(f"timing {len(results) + 1} models, for {left:.3g} s at most")
+    begin = partial(Session, optimize=True, libraries=libraries_of(custom_ops), threads=threads)
     original = source_of(source, read_model(source))
     entries: dict[str, Callable[[], Timed]] = {name: partial(begin, original) for name in (_INPUT, _AGAIN)}
     made: dict[str, tuple[str, Mapping[str, str]]] = {_INPUT: ("", {})}
@@ -136,7 +146,7 @@ def tune(
             made[title] = name, given
             entries[title] = partial(begin, optimized, entries=given)
     weights = [w.weight for w in wanted]
-    standings = {s.name: s for s in race(entries, feeds, weights, Budget(Limits(seconds=seconds)), tell, _MARGIN)}
+    standings = {s.name: s for s in race(entries, feeds, weights, Budget(Limits(seconds=left)), tell, _MARGIN)}
     noise = standings.pop(_AGAIN).speed(weights)
     winner = _winner(list(standings.values()), weights)
     graph, given = made[winner]
@@ -148,6 +158,47 @@ def tune(
             space.verify(run, kept, cost, wanted)
     far = max(abs(noise.low - 1), abs(noise.high - 1))
     return Tuned(kept, winner, tuple(w.name for w in wanted), tuple(timings), far, given, threads)
+
+
+def _measured(
+    space: Space, wanted: Sequence[Workload], table: Table | Named | None, seconds: float, tell: Progress
+) -> list[CostModel]:
+    """Prices measured here; none where no table was asked for and that of the machine cannot be kept."""
+    try:
+        return [Measured(calibrate(space, dims=wanted, table=table, seconds=seconds, progress=tell))]
+    except OutputError as error:
+        if table is not None:
+            raise
+        tell(f"prices are not measured: {error}")
+        return []
+
+
+def _candidates(
+    space: Space, count: int, costs: Sequence[CostModel | None], wanted: Sequence[Workload]
+) -> list[tuple[Run, Result[Any]]]:
+    """The best graphs over all workloads, at each alone, and the next ones over all, by each cost model, each once."""
+    alone = [[workload] for workload in wanted] if len(wanted) > 1 else []
+    calls = [*((1, cost, points) for points in (wanted, *alone) for cost in costs)]
+    calls += [(count, cost, wanted) for cost in costs if count > 1]
+    found: dict[object, tuple[Run, Result[Any]]] = {}
+    for number, cost, points in calls:
+        for run, result in space.runs(number, cost, points) if len(found) < count else ():
+            if not result.report.unchanged:
+                found.setdefault(_drawn(result), (run, result))
+    return [*found.values()][:count]
+
+
+def _drawn(result: Result[Any]) -> object:
+    """What tells two graphs of one model apart."""
+    return tuple(
+        (
+            n.domain,
+            n.op_type,
+            *(v.name if v is not None else "" for v in (*n.inputs, *n.outputs)),
+            *map(str, n.attributes.values()),
+        )
+        for n in result._ir.graph.all_nodes()
+    )
 
 
 def _timing(standing: Standing, wanted: Sequence[Workload], weights: Sequence[float]) -> Timing:

@@ -68,6 +68,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
 def test_python_blocks_run(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "caches"))
     code = blocks("python")[number]
     exec(compile(code, f"README.md, Python block {number}", "exec"), {"__name__": "readme"})
     written = re.findall(r'save\("([^"]+)"\)', code)
