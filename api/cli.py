@@ -243,11 +243,13 @@ def explain(
     quiet: QuietOption = False,
 ) -> None:
     """Say what would be fused in MODEL and by which rules, and what would not and why. Writes nothing."""
-    from . import saturate_and_extract
+    from . import saturate
 
     with known_errors(), progress_on_stderr(quiet) as progress:
         settings = _settings(disable, target, cost, table, dim, workloads, iterations, max_tuples, time_limit, strict)
-        result = saturate_and_extract(model, **settings, progress=progress)
+        chosen = {key: settings.pop(key) for key in ("cost", "dims")}
+        space = saturate(model, **settings, progress=progress)
+        result = space.extract(**chosen)
         found = None if node is None else result.find(node)
         if node is not None and not found and not result.knows(node):
             raise ModelError(f"neither the model nor the result has a node or value named {node!r}")
@@ -255,7 +257,8 @@ def explain(
         progress("replaying the rules")
         lines = list(explanation(result.report, found, node, result.explain))
         if node is not None:
-            lines += others(model, node, settings, progress)
+            with contextlib.suppress(ModelError):  # nothing to choose from: the node is gone, or was not looked at
+                lines += [f"could be: {one}" for one in space.alternatives(node, **chosen)]
     for line in lines:
         typer.echo(one_line(line))
 
@@ -357,20 +360,6 @@ def explanation(
         yield f"unchanged: {report.unchanged}"
     if node is None:
         yield from (f"assumes: {a}" for a in report.assumptions)
-
-
-def others(
-    model: Path, node: str, settings: dict[str, Any], progress: Callable[[str], None]
-) -> Iterator[str]:  # fmt: skip
-    """One line per way to compute the value of a node, with what it costs at each workload and what it would add."""
-    from . import saturate
-
-    of_extraction = {key: settings[key] for key in ("cost", "dims") if key in settings}
-    how = {key: value for key, value in settings.items() if key not in of_extraction}
-    with contextlib.suppress(ModelError):  # nothing to choose from: the node is gone, or was not looked at
-        yield from (
-            f"could be: {one}" for one in saturate(model, **how, progress=progress).alternatives(node, **of_extraction)
-        )
 
 
 def limits(iterations: int | None, tuples: int | None, seconds: float | None) -> Limits | None:

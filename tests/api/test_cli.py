@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,24 @@ class Library:
         return FakeResult()
 
 
+@dataclass
+class FakeSpace:
+    """What `explain` takes its result from: asked in two calls, entered as one."""
+
+    ask: Callable[..., FakeResult]
+
+    def extract(self, **options: Any) -> FakeResult:
+        return self.ask(**options)
+
+    def alternatives(self, name: str, **options: Any) -> list[str]:
+        raise ModelError(f"no value is named {name!r}")
+
+
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     recorder = Library()
     monkeypatch.setattr(onnx_egraph, "saturate_and_extract", recorder)
+    monkeypatch.setattr(onnx_egraph, "saturate", lambda model, **given: FakeSpace(partial(recorder, model, **given)))
     return recorder
 
 
