@@ -26,7 +26,8 @@ from .shapes.inference import Shapes
 from .spell import Read
 from .workload import Workload, at
 
-#: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
+#: Picoseconds charged once for raising the model's opset, at workloads whose weights are 1 in the mean: it must pay,
+#: since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
 #: Picoseconds. Sums of such are still numbers that a solver takes.
 _DEAREST = 10**100
@@ -51,7 +52,8 @@ class Pricer:
         extra: Mapping[str, Op], may_use: Callable[[int], bool],
     ) -> None:  # fmt: skip
         self.frozen, self.reading, self.shapes, self.model, self.workloads = frozen, reading, shapes, model, workloads
-        self._points = [at(shapes, workload) for workload in workloads]
+        self._points, self._weights = [at(shapes, w) for w in workloads], [w.weight for w in workloads]
+        self.raising = round(RAISE * float(sum(self._weights)) / len(workloads))
         self.ops = {**reading.terms.ops, **extra}
         self.may_use = may_use
         self._names = {f"${k}": name for name, k in reading.terms.symbols.items()}
@@ -120,7 +122,7 @@ class Pricer:
             stored = Row(c, "Const", (), (len(values) - 1,))
             self._stored[stored] = self._packing.rows[c]
             offer(stored)
-        nodes.append(ENode(self._raised, (), RAISE))
+        nodes.append(ENode(self._raised, (), self.raising))
         rows.append(None)
         return nodes, rows
 
@@ -195,7 +197,8 @@ class Pricer:
     def total(self, costs: Sequence[int]) -> int:
         """Costs at each workload, as one."""
         return sum(
-            cost if w.weight == 1 else round(cost * w.weight) for cost, w in zip(costs, self.workloads, strict=True)
+            cost * w if isinstance(w, int) else round(cost * float(w))
+            for cost, w in zip(costs, self._weights, strict=True)
         )
 
     def costs(self, r: Row) -> tuple[int, ...]:

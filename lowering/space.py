@@ -26,7 +26,7 @@ from ..egraph.terms.dtypes import INT64
 from .explain import Explainer
 from .model.domains import DEFAULT, as_read
 from .model.names import Names
-from .price import RAISE, Pricer
+from .price import Pricer
 from .reader import Reading, read
 from .shapes.inference import Shapes
 from .twin import Twin
@@ -210,7 +210,7 @@ class Choice:
     @property
     def cost(self) -> int:
         """What it costs once it is written."""
-        return self.printed.cost - (RAISE if self.raised else 0)
+        return self.printed.cost - (self.priced.pricer.raising if self.raised else 0)
 
     def beyond(self) -> bool:
         """Whether it holds terms that no rule has seen, integers computed at run time of which the file had no value,
