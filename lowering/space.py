@@ -232,11 +232,16 @@ class Choice:
             for node in self.priced.space.reading.graph:
                 yield node, pricer.costs_of_node(node)
             return
-        nothing = pricer.nothing
-        for cls, nodes in written.items():  # a term is priced as the one node that it is printed as, the last
-            whole = pricer.costs(self.rows[cls]) if cls in self.rows else nothing
-            yield from ((node, nothing) for node in nodes[:-1])
-            yield nodes[-1], whole
+        again = {node for *_, nodes in self.writer.copied for node in nodes}
+        whole = dict[ir.Node, tuple[int, ...]]()  # a term is priced as the one node that it is printed as, the last
+        for cls, nodes in written.items():
+            own = [node for node in nodes if node not in again]
+            if own and cls in self.rows:
+                whole[own[-1]] = pricer.costs(self.rows[cls])
+        for cls, row, nodes in self.writer.copied:
+            whole[nodes[-1]] = pricer.costs_of_copy(cls) if row is None else pricer.costs(row)
+        for node in self.writer.nodes:
+            yield node, whole.get(node, pricer.nothing)
 
     def write(self, model: ir.Model) -> Mapping[int, list[ir.Node]]:
         """Put it in the place of the graph; the nodes that each class became."""

@@ -140,6 +140,12 @@ def test_a_space_that_a_limit_stopped_says_so() -> None:
         full.alternatives("logits")
 
 
+@pytest.mark.parametrize("limits", [Limits(tuples=10), Limits(seconds=1e-6)])
+def test_a_limit_is_why_there_is_no_class(limits: Limits) -> None:
+    with pytest.raises(ModelError, match="no e-class of 'logits': a limit was reached: .* limit"):
+        saturate(MODEL, limits=limits).alternatives("logits")
+
+
 @pytest.mark.parametrize("name", [None, "", 3])
 def test_what_is_no_name_is_refused(name: Any) -> None:
     """Nodes may have none, and then it is not theirs."""
@@ -229,6 +235,23 @@ def test_costs_of_the_nodes_are_the_cost_of_the_result(space: Space) -> None:
         assert sum(row.share for row in table) == pytest.approx(1)
         assert {row.op for row in table.by_operator()} == {row.op for row in table}
         assert all(name in table.text() for name in table.workloads)
+
+
+@pytest.mark.parametrize("graph", [
+    "{ y = Exp (x)  w = Exp (x)  z = Identity (w) }", "{ y = Softmax (x)  w = Softmax (x)  z = Identity (w) }",
+    "{ a = Neg (x)  b = Neg (a)  y = Identity (b)  c = Exp (b)  d = Exp (x)  z = Add (c, d) }",
+    "{ y = Exp (x)  z = Exp (x)  v = Neg (z)  u = Neg (v) }",
+])  # fmt: skip
+def test_costs_of_what_is_printed_twice(graph: str) -> None:
+    """For an output of its own name, as a copy or by the same operator again."""
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y, float[n] z) {graph}'
+    )
+    result = saturate_and_extract(model, cost=NodeCount())
+    nodes = result.model.graph.node
+    assert [(row.node, row.op) for row in result.costs()] == [(n.name, n.op_type) for n in nodes]
+    assert [row.costs for row in result.costs()] == [(1_000_000, 1_000_000)] * len(nodes)
+    assert result.report.cost_after == 2_000_000 * len(nodes)
 
 
 def test_costs_of_an_unchanged_model_are_those_of_its_nodes() -> None:
