@@ -142,7 +142,7 @@ def test_a_space_that_a_limit_stopped_says_so() -> None:
 
 @pytest.mark.parametrize("limits", [Limits(tuples=10), Limits(seconds=1e-6)])
 def test_a_limit_is_why_there_is_no_class(limits: Limits) -> None:
-    with pytest.raises(ModelError, match="no e-class of 'logits': a limit was reached: .* limit"):
+    with pytest.raises(ModelError, match=r"no e-class of 'logits': a limit was reached: .* limit"):
         saturate(MODEL, limits=limits).alternatives("logits")
 
 
