@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
-
-import onnx
-import onnx_ir as ir
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 
 from .egraph.errors import EGraphError, TargetError
 from .egraph.targets import Roofline, Target
@@ -26,7 +23,7 @@ _LEAST = 1.0
 
 
 def calibrate(
-    models: Source | Space | Sequence[Source | Space],
+    models: Source | Space | Iterable[Source | Space],
     *,
     dims: Sizes = None,
     target: str | Target = "cpu",
@@ -48,13 +45,13 @@ def calibrate(
     """
     begin = time.monotonic()
     tell = progress or (lambda stage: None)
-    if seconds is not None and not seconds > 0:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0):
         raise EGraphError(f"seconds is {seconds!r}; a time above 0 is wanted")
-    where = find_target(target) if isinstance(target, str) else target
+    where = find_target(target)
     filled = table if isinstance(table, Table) else Table.open(table)
     filled.make_room()  # better said before the work than after it
-    single = isinstance(models, str | os.PathLike | onnx.ModelProto | ir.Model | Space)
-    given: Sequence[Source | Space] = [models] if single else list(models)  # type: ignore[list-item, arg-type]
+    several = isinstance(models, Iterable) and not isinstance(models, str)
+    given: Sequence[Source | Space] = list(models) if several else [models]  # type: ignore[list-item, arg-type]
     fallback = Roofline(where.prices)
     works = Works(fallback)
     for model in given:

@@ -102,8 +102,9 @@ def saturate(
 ) -> Space:
     """All that the rules prove equal to `model`; `Space.extract` takes the cheapest out, for any cost and sizes.
 
-    The arguments are those of `saturate_and_extract`, which is the two in a row. Raises ModelError, RuleError,
-    UnsoundMerge, TargetError.
+    The arguments are those of `saturate_and_extract`, which is the two in a row. Tensors in memory are not copied: what
+    is written into those of `model` later shows in what is taken out. Raises ModelError, RuleError, UnsoundMerge,
+    TargetError.
     """
     settings = Settings.of(rules, disable, target, limits, strict, custom_ops, progress)
     with uncollected():

@@ -338,7 +338,11 @@ class Run:
             for space in spaces:
                 if name in explainer.nodes and explainer.frozen is space.space.frozen:
                     return self._members(space, explainer.nodes[name])
-        where = saturated.report.unchanged or "no output needs it, it is a known number, or nothing is named so"
+        missing = any(space is None for _, space in saturated.spaces) or not saturated.spaces
+        limit = f"a limit was reached: {saturated.report.stop}" if missing and saturated.report.limits else ""
+        where = (
+            saturated.report.unchanged or limit or "no output needs it, it is a known number, or nothing is named so"
+        )
         raise ModelError(f"there is no e-class of {name!r}: {where}")
 
     def _members(self, space: Priced, cls: int) -> list[Alternative]:

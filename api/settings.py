@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from .egraph.budget import Budget, Limits
 from .egraph.engine.rule import Rule, select
-from .egraph.errors import CostError, EGraphError, TargetError
+from .egraph.errors import CostError, EGraphError
 from .egraph.targets import CostModel, Roofline, Target
 from .egraph.targets import target as find_target
 from .lowering.declared import by_kind
@@ -43,13 +43,11 @@ class Settings:
         """Raises EGraphError, TargetError, RuleError for arguments that are of no use."""
         if not callable(progress or print):
             raise EGraphError(f"progress is {progress!r}; a function that takes the name of a stage is wanted")
-        if not isinstance(target, str | Target):
-            raise TargetError(f'target is {target!r}; a name such as "cpu", or a Target, is wanted')
         if not isinstance(limits, Limits | None):
             raise EGraphError(f"limits is {limits!r}; Limits(iterations=.., tuples=.., seconds=..) is wanted")
         off = (disable,) if isinstance(disable, str) else disable
         given = [*(ALL if rules is None else rules)]
-        where = find_target(target) if isinstance(target, str) else target
+        where = find_target(target)
         return cls(
             given, select(given, off), where, limits or Limits(), strict, libraries_of(custom_ops),
             progress or (lambda stage: None),

@@ -8,7 +8,7 @@ from typing import Any
 
 from .costs import Alternative
 from .egraph.budget import Budget
-from .egraph.errors import EGraphError
+from .egraph.errors import EGraphError, ModelError
 from .egraph.targets import CostModel, Target
 from .lowering.files.load import Source
 from .lowering.measure.works import Works
@@ -82,6 +82,8 @@ class Space:
         ModelError for a name that nothing has, or whose value is not looked at since no output needs it or it is a
         known number; CostError.
         """
+        if not isinstance(name, str) or not name:  # nodes may have no name
+            raise ModelError(f"{name!r} is no name of a value or a node; a text is wanted")
         run, wanted = self._run(), workloads(dims)
         model = self._settings.priced(cost, run.report)
         with uncollected():

@@ -121,7 +121,12 @@ def tune(
         raise EGraphError(f"candidates is {candidates!r}; how many graphs are to be run, from 1 up, is wanted")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise EGraphError(f"seconds is {seconds!r}; a number above 0 is wanted")
-    where = find_target(target) if isinstance(target, str) else target
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+        raise EGraphError(
+            f"threads is {threads!r}; how many are to run a node, or 0 for onnxruntime's choice, is wanted"
+        )
+    tried = _settings(settings)
+    where = find_target(target)
     if where.provider != CPU:
         raise TargetError(f"target {where.name!r} runs on {where.provider}; what is timed here runs on {CPU}")
     source = os.fspath(model) if isinstance(model, os.PathLike) else model
@@ -141,8 +146,9 @@ def tune(
     made: dict[str, tuple[str, Mapping[str, str]]] = {_INPUT: ("", {})}
     for name, (_, result) in results.items():
         optimized = source_of(result._ir, result._ir)
-        for given in ({}, *settings):
+        for given in tried:
             title = name + "".join(f", {key.rpartition('.')[2]}={value}" for key, value in given.items())
+            title = f"{name}, {dict(given)}" if title in made else title
             made[title] = name, given
             entries[title] = partial(begin, optimized, entries=given)
     weights = [w.weight for w in wanted]
@@ -199,6 +205,18 @@ def _drawn(result: Result[Any]) -> object:
         )
         for n in result._ir.graph.all_nodes()
     )
+
+
+def _settings(given: object) -> list[Mapping[str, str]]:
+    """The configurations to be tried, none first. Raises EGraphError for what is none."""
+    found: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else [given]
+    for each in found:
+        texts = [text for entry in each.items() for text in entry] if isinstance(each, Mapping) else [None]
+        if each is given or not all(isinstance(text, str) for text in texts):
+            raise EGraphError(
+                f'settings has {each!r}; a list of such as {{"session.set_denormal_as_zero": "1"}} is wanted'
+            )
+    return [{}, *found]
 
 
 def _timing(standing: Standing, wanted: Sequence[Workload], weights: Sequence[float]) -> Timing:

@@ -15,7 +15,8 @@ from ..egraph.extraction.problem import ENode
 from ..egraph.targets import CostModel, Work
 from .offers import Offers, Question
 
-#: Picoseconds charged once for raising the model's opset: it must pay, since onnxruntime's own fusions differ there.
+#: Picoseconds charged once for raising the model's opset, at workloads whose weights are 1 in the mean: it must pay,
+#: since onnxruntime's own fusions differ there.
 RAISE = 5_000_000
 #: Picoseconds. Sums of such are still numbers that a solver takes.
 _DEAREST = 10**100
@@ -26,6 +27,8 @@ class Pricer:
 
     def __init__(self, offers: Offers, model: CostModel) -> None:
         self._offers, self._model = offers, model
+        self._weights = [w.weight for w in offers.workloads]
+        self.raising = round(RAISE * float(sum(self._weights)) / len(self._weights))
         self._known: dict[Question, tuple[int, ...]] = {}
 
     def enodes(self, budget: Budget) -> list[ENode]:
@@ -33,7 +36,7 @@ class Pricer:
         nodes = list[ENode]()
         for offer in self._offers.offers:
             budget.check("extracting")
-            cost = RAISE if offer.row is None else self.total(self._costs(offer.asked))
+            cost = self.raising if offer.row is None else self.total(self._costs(offer.asked))
             nodes.append(ENode(offer.cls, offer.children, cost))
         return nodes
 
@@ -47,7 +50,11 @@ class Pricer:
 
     def cost_of_copy(self, c: int) -> int:
         """The price of an Identity of a class."""
-        return self.total(self._costs(self._offers.asked_of_copy(c)))
+        return self.total(self.costs_of_copy(c))
+
+    def costs_of_copy(self, c: int) -> tuple[int, ...]:
+        """The same at each workload."""
+        return self._costs(self._offers.asked_of_copy(c))
 
     def cost_of_node(self, node: ir.Node) -> int:
         """The price of a node of the graph as it stands there, whether an output needs it or not."""
@@ -64,8 +71,8 @@ class Pricer:
     def total(self, costs: Sequence[int]) -> int:
         """Costs at each workload, as one."""
         return sum(
-            cost if w.weight == 1 else round(cost * w.weight)
-            for cost, w in zip(costs, self._offers.workloads, strict=True)
+            cost * w if isinstance(w, int) else round(cost * float(w))
+            for cost, w in zip(costs, self._weights, strict=True)
         )
 
     def _costs(self, question: Question) -> tuple[int, ...]:

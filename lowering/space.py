@@ -28,7 +28,7 @@ from .explain import Explainer
 from .model.domains import DEFAULT, as_read
 from .model.names import Names
 from .offers import MayUse, Offers
-from .price import RAISE, Pricer
+from .price import Pricer
 from .reader import Reading, read
 from .shapes.inference import Shapes
 from .twin import Twin
@@ -216,7 +216,7 @@ class Choice:
     @property
     def cost(self) -> int:
         """What it costs once it is written."""
-        return self.printed.cost - (RAISE if self.raised else 0)
+        return self.printed.cost - (self.priced.pricer.raising if self.raised else 0)
 
     def beyond(self) -> bool:
         """Whether it holds terms that no rule has seen, integers computed at run time of which the file had no value,
@@ -238,11 +238,16 @@ class Choice:
             for node in self.priced.space.reading.graph:
                 yield node, pricer.costs_of_node(node)
             return
-        nothing = pricer.nothing
-        for cls, nodes in written.items():  # a term is priced as the one node that it is printed as, the last
-            whole = pricer.costs(self.rows[cls]) if cls in self.rows else nothing
-            yield from ((node, nothing) for node in nodes[:-1])
-            yield nodes[-1], whole
+        again = {node for *_, nodes in self.writer.copied for node in nodes}
+        whole = dict[ir.Node, tuple[int, ...]]()  # a term is priced as the one node that it is printed as, the last
+        for cls, nodes in written.items():
+            own = [node for node in nodes if node not in again]
+            if own and cls in self.rows:
+                whole[own[-1]] = pricer.costs(self.rows[cls])
+        for cls, row, nodes in self.writer.copied:
+            whole[nodes[-1]] = pricer.costs_of_copy(cls) if row is None else pricer.costs(row)
+        for node in self.writer.nodes:
+            yield node, whole.get(node, pricer.nothing)
 
     def write(self, model: ir.Model) -> Mapping[int, list[ir.Node]]:
         """Put it in the place of the graph; the nodes that each class became."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,8 @@ import onnx_ir as ir
 from ..egraph.errors import ModelError
 from .shapes.inference import Shapes
 
+#: Weights, of which only the ratios matter.
+_LEAST, _MOST = 0.001, 1_000_000
 _INTEGERS = (ir.DataType.INT64, ir.DataType.INT32)
 
 
@@ -26,7 +27,7 @@ class Workload:
     kinds: the leading ones are `batch`, lengths of integer inputs are `new` positions, other lengths are `past`
     positions, kept in a cache. `weight` multiplies all costs: the part of the runs, or of the time, that is like this.
 
-    Raises ModelError for a size below 1, and for a weight that is no positive number.
+    Raises ModelError for a size below 1, and for a weight below a thousandth or above a million: costs are whole.
     """
 
     name: str
@@ -41,12 +42,15 @@ class Workload:
             raise ModelError(f"a workload is named {self.name!r}; a text is wanted")
         if not isinstance(self.dims, Mapping):
             raise ModelError(f'workload {self.name!r}: dims is {self.dims!r}; such as {{"seq": 128}} is wanted')
-        for dim, size in {**self.dims, "batch": self.batch, "new": self.new, "past": self.past}.items():
+        kinds = [("batch", self.batch), ("new", self.new), ("past", self.past)]
+        for dim, size in [*((f"dims[{name!r}]", size) for name, size in self.dims.items()), *kinds]:
             if not isinstance(size, Integral) or isinstance(size, bool) or size < 1:
                 raise ModelError(f"workload {self.name!r}: {dim} is {size!r}; a size of at least 1 is wanted")
         known = isinstance(self.weight, Real) and not isinstance(self.weight, bool)
-        if not known or not 0 < self.weight < math.inf:
-            raise ModelError(f"workload {self.name!r}: its weight is {self.weight!r}; a number above 0 is wanted")
+        if not known or not _LEAST <= self.weight <= _MOST:
+            raise ModelError(
+                f"workload {self.name!r}: its weight is {self.weight!r}; a number from {_LEAST} to {_MOST} is wanted"
+            )
 
 
 #: What callers say of sizes: of dimensions by name, one or one for each workload; or workloads; or nothing.
@@ -78,11 +82,11 @@ def from_file(path: str | os.PathLike[str]) -> list[Workload]:
     try:
         with open(path, "rb") as file:
             data = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # what is no TOML, or no text
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ModelError(f"{os.fspath(path)}: workloads cannot be read ({why})") from error
-    tables = data.get("workload")
-    if data.keys() != {"workload"} or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+    tables = data["workload"] if data.keys() == {"workload"} else []
+    if not tables or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         raise ModelError(f"{os.fspath(path)}: tables [[workload]] are wanted, and nothing else")
     names = [f.name for f in fields(Workload)]
     for table in tables:

@@ -51,6 +51,8 @@ class Writer:
         self.graph = self.reading.graph
         self.nodes: list[ir.Node] = []
         self.made: dict[int, list[ir.Node]] = {}
+        # what is printed once more for an output of its own name: class, row or None for an Identity, nodes
+        self.copied: list[tuple[int, Row | None, list[ir.Node]]] = []
         self._current = -1
         self._body = False
         self._results: dict[int, Any] = {}
@@ -314,13 +316,16 @@ class Writer:
             self._initializers[kept.name] = kept
             return kept
         copy, producer, row = self._ranked(like(old, old.name), cls), old.producer(), self.choice[cls]
+        first = len(self.nodes)
         if self._twice(row, old):
             self._current, self._again = cls, (old, copy)
             self._emit(row)
             self._again = None
+            self.copied.append((cls, row, self.nodes[first:]))
             return copy
         self._current = -1  # of no class: a report must not count it
         self._add("Identity", [made], [], "", [copy], producer if _is_identity(producer) else None)
+        self.copied.append((cls, None, self.nodes[first:]))
         return copy
 
 

@@ -141,12 +141,16 @@ def from_kernels(
     return Target(name, provider, opset_max, frozenset(ops))
 
 
-def target(name: str) -> Target:
-    """The built-in target of that name: "cpu" (onnxruntime 1.32) or "cuda" (its documented kernels).
+def target(name: str | Target) -> Target:
+    """The built-in target of that name: "cpu" (onnxruntime 1.32) or "cuda" (its documented kernels); a Target itself.
 
     "cuda" was not run. It holds the documented types of the fused ops, and for the other ops of the default domain what
     the CPU provider, which onnxruntime falls back to, can load. Raises TargetError listing the known names.
     """
+    if isinstance(name, Target):
+        return name
+    if not isinstance(name, str):
+        raise TargetError(f'target is {name!r}; a name such as "cpu", or a Target, is wanted')
     if name not in _BUILT_IN:
         raise TargetError(f"no target {name!r}; known targets: {', '.join(sorted(_BUILT_IN))}")
     return _built_in(name)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ...egraph.budget import Budget
-from ...egraph.errors import ModelError
+from ...egraph.errors import EGraphError, ModelError
 from ..verify.feeds import Feed, Feeder, Given, Model, read_model
+from ..verify.session import reason
 from ..workload import Workload
 
 #: CPU seconds that one reading of the clock spans at least: it ticks in microseconds, and a run has a beginning.
@@ -24,6 +26,8 @@ _SPAN = 0.02
 _ORDERS = 3
 #: Rounds after which an order is given up at the latest, and before which nothing is decided.
 _ROUNDS, _FEWEST = 40, 8
+
+_T = TypeVar("_T")
 
 
 class Timed(Protocol):
@@ -98,6 +102,8 @@ def race(
 ) -> list[Standing]:  # fmt: skip
     """Run models in turn until the interval of each is known to within a `margin`, or shows that it is slower than
     another (with `drop` it runs no more), or no time is left. The first is what the others are compared with.
+
+    Raises ModelError where onnxruntime does not load or run one.
     """
     standings = {name: Standing(name) for name in entries}
     first = next(iter(entries))
@@ -107,14 +113,17 @@ def race(
             break
         made = _rotated(running, order)
         with budget.sharing(1 / (_ORDERS - order)):
-            sessions = {name: entries[name]() for name in made}
-            counts = [_count(sessions[first], feed) for feed in feeds]
+            sessions = {name: _said(name, entries[name]) for name in made}
+            counts = [_said(first, partial(_count, sessions[first], feed)) for feed in feeds]
             for turn in range(_ROUNDS):
                 if budget.left() <= 0 and turn:
                     break
                 tell(f"timing: order {order + 1} of {_ORDERS}, round {turn + 1}, {len(made)} models")
                 seconds = {
-                    name: tuple(sessions[name].seconds(f.inputs, n) / n for f, n in zip(feeds, counts, strict=True))
+                    name: tuple(
+                        _said(name, partial(sessions[name].seconds, f.inputs, n)) / n
+                        for f, n in zip(feeds, counts, strict=True)
+                    )
                     for name in _rotated(made, turn)
                 }
                 for name in made:
@@ -126,6 +135,15 @@ def race(
                     break
         del sessions
     return list(standings.values())
+
+
+def _said(name: str, what: Callable[[], _T]) -> _T:
+    try:
+        return what()
+    except EGraphError:
+        raise
+    except Exception as error:  # onnxruntime's exceptions share no base of their own
+        raise ModelError(f"{name} cannot be timed: {reason(error)}") from error
 
 
 def _rotated(names: Sequence[str], by: int) -> list[str]:

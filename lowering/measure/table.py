@@ -22,6 +22,8 @@ from .nodes import as_node
 
 #: Of the file's structure.
 _FORMAT = 1
+#: Picoseconds, more than a week.
+_DEAREST = 10**18
 _TENSOR = re.compile(r"(const )?(outer )?([a-z]+[0-9]*)\[([0-9,]*)\]")
 
 
@@ -57,7 +59,7 @@ class Table:
     def open(cls, path: Named | None = None, machine: Machine | None = None) -> Table:
         """The table in a file, or an empty one where there is none. Raises TableError as `read`."""
         machine = machine or Machine.this()
-        place = machine.file if path is None else Path(path)
+        place = _place(path, machine)
         return cls.read(place, machine) if os.path.lexists(place) else cls(place, machine)
 
     @classmethod
@@ -67,7 +69,7 @@ class Table:
         Raises TableError where there is none, for one that is damaged, and for one of another machine.
         """
         machine = machine or Machine.this()
-        place = machine.file if path is None else Path(path)
+        place = _place(path, machine)
         try:
             text = place.read_text(encoding="utf-8")
         except FileNotFoundError as error:
@@ -143,6 +145,12 @@ class Table:
         return f'{json.dumps(head)[:-1]}, "entries": [\n{body}\n], {json.dumps(tail, indent=1)[1:]}\n'
 
 
+def _place(path: Named | None, machine: Machine) -> Path:
+    if not isinstance(path, str | os.PathLike | None):
+        raise TableError(f"the table is {path!r}; a Table, or the path of a file, is wanted")
+    return machine.file if path is None else Path(path)
+
+
 def key(work: Work) -> str:
     """Equal for works that take the same: of one operator, types, shapes, constants and attributes."""
     return json.dumps(described(as_node(work)), sort_keys=True)
@@ -184,7 +192,7 @@ def _entry(item: Mapping[str, Any]) -> Price:
 
 
 def _is_price(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _DEAREST
 
 
 def _plain(value: object) -> Any:

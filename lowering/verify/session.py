@@ -109,12 +109,12 @@ class Session:
     def seconds(self, feed: Mapping[str, Given], count: int) -> float:
         """CPU seconds of `count` runs, nothing of which is looked at."""
         given = {n: a for n, a in feed.items() if n in self._inputs}
-        values = {n: to_value(a) if isinstance(a, np.ndarray) else a for n, a in given.items()}
-        whole = all(isinstance(a, np.ndarray) for a in given.values())
-        run, arguments = (self._session.run_with_ort_values, values) if whole else (self._session.run, given)
+        whole = all(isinstance(a, np.ndarray) and a.dtype.kind not in "OSU" for a in given.values())  # but texts
+        values = {n: to_value(np.asarray(a)) for n, a in given.items()} if whole else given
+        run = self._session.run_with_ort_values if whole else self._session.run
         begin = time.process_time()
         for _ in range(count):
-            run(self._outputs, arguments)
+            run(self._outputs, values)
         return time.process_time() - begin
 
     def _apart(self, run: Callable[[ort.RunOptions], Iterable[Any]]) -> Iterable[Any]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -199,3 +200,14 @@ def test_an_interrupted_calibration_leaves_a_table(tmp_path: Path) -> None:
     )
     assert "KeyboardInterrupt" in done.stderr
     assert len(Table.read(path).entries) == 3
+
+
+@pytest.mark.parametrize(("given", "says"), [
+    (dict(models=3), "type int"), (dict(seconds="3"), "seconds is '3'"), (dict(seconds=True), "seconds is True"),
+    (dict(seconds=float("nan")), "seconds is nan"), (dict(target=3), "target is 3"), (dict(table=3), "table is 3"),
+])  # fmt: skip
+def test_wrong_arguments_are_named(given: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(EGraphError, match=says) as raised:
+        calibrate(**{"models": MODEL, "table": tmp_path / "t.json", "seconds": 1, **given})
+    assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,22 @@ def test_a_space_that_a_limit_stopped_says_so() -> None:
         full.alternatives("logits")
 
 
+@pytest.mark.parametrize("limits", [Limits(tuples=10), Limits(seconds=1e-6)])
+def test_a_limit_is_why_there_is_no_class(limits: Limits) -> None:
+    with pytest.raises(ModelError, match=r"no e-class of 'logits': a limit was reached: .* limit"):
+        saturate(MODEL, limits=limits).alternatives("logits")
+
+
+@pytest.mark.parametrize("name", [None, "", 3])
+def test_what_is_no_name_is_refused(name: Any) -> None:
+    """Nodes may have none, and then it is not theirs."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Exp (x) }'
+    )
+    with pytest.raises(ModelError, match=f"{name!r} is no name"):
+        saturate(model).alternatives(name)
+
+
 def test_a_model_that_is_left_alone_has_a_space_of_nothing() -> None:
     model = parser.parse_model('<ir_version: 8, opset_import: ["com.microsoft" : 1]> g (float[2] x) => (float[2] y) '
                                "{ y = com.microsoft.Gelu (x)  z = Relu (y) }")  # fmt: skip
@@ -179,14 +196,29 @@ def test_wrong_workloads(space: Space, dims: Any, says: str) -> None:
 
 
 @pytest.mark.parametrize(("given", "says"), [
-    (dict(name=""), "a text is wanted"), (dict(name="a", dims={"seq": 0}), "seq is 0"),
+    (dict(name=""), "a text is wanted"), (dict(name="a", dims={"seq": 0}), r"dims\['seq'\] is 0"),
     (dict(name="a", new=-1), "new is -1"), (dict(name="a", past=True), "past is True"),
     (dict(name="a", weight=0), "its weight is 0"),
     (dict(name="a", weight=float("inf")), "its weight is inf"), (dict(name="a", dims=[3]), "dims is"),
+    (dict(name="a", weight=1e-300), "a number from 0.001 to 1000000"), (dict(name="a", weight=10**400), "is wanted"),
+    (dict(name="a", dims={"batch": 0}), r"dims\['batch'\] is 0"), (dict(name="a", dims={"new": [1, 2]}), "is .1, 2."),
+    (dict(name="a", dims={"past": "x"}), "is 'x'"),
 ])  # fmt: skip
 def test_no_workload(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ModelError, match=says):
         Workload(**given)
+
+
+@pytest.mark.parametrize("weight", [0.01, Fraction(1, 3), 1000])
+def test_what_weights_are_counted_in_changes_no_choice(weight: float, space: Space) -> None:
+    """Nor whether a newer operator set pays."""
+    for news in ([1], [1, 7]):
+        plain, scaled = (
+            space.extract(dims=[Workload(f"{new}", new=new, weight=w) for new in news]) for w in (1, weight)
+        )  # fmt: skip
+        assert scaled.report.counts() == plain.report.counts()
+        assert scaled.report.needs == plain.report.needs
+        assert scaled.report.cost_after == pytest.approx(plain.report.cost_after * weight, rel=0.01)
 
 
 # ---- costs
@@ -228,6 +260,23 @@ def test_costs_of_the_nodes_are_the_cost_of_the_result(space: Space) -> None:
         assert sum(row.share for row in table) == pytest.approx(1)
         assert {row.op for row in table.by_operator()} == {row.op for row in table}
         assert all(name in table.text() for name in table.workloads)
+
+
+@pytest.mark.parametrize("graph", [
+    "{ y = Exp (x)  w = Exp (x)  z = Identity (w) }", "{ y = Softmax (x)  w = Softmax (x)  z = Identity (w) }",
+    "{ a = Neg (x)  b = Neg (a)  y = Identity (b)  c = Exp (b)  d = Exp (x)  z = Add (c, d) }",
+    "{ y = Exp (x)  z = Exp (x)  v = Neg (z)  u = Neg (v) }",
+])  # fmt: skip
+def test_costs_of_what_is_printed_twice(graph: str) -> None:
+    """For an output of its own name, as a copy or by the same operator again."""
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y, float[n] z) {graph}'
+    )
+    result = saturate_and_extract(model, cost=NodeCount())
+    nodes = result.model.graph.node
+    assert [(row.node, row.op) for row in result.costs()] == [(n.name, n.op_type) for n in nodes]
+    assert [row.costs for row in result.costs()] == [(1_000_000, 1_000_000)] * len(nodes)
+    assert result.report.cost_after == 2_000_000 * len(nodes)
 
 
 def test_costs_of_an_unchanged_model_are_those_of_its_nodes() -> None:

@@ -156,7 +156,13 @@ def test_a_folder_that_takes_no_table_is_no_reason_to_stop(
 @pytest.mark.parametrize(("given", "error", "says"), [
     (dict(candidates=0), EGraphError, "candidates is 0"), (dict(seconds=0), EGraphError, "seconds is 0"),
     (dict(seconds="10"), EGraphError, "seconds is '10'"), (dict(target="cuda"), TargetError, "runs on CUDA"),
-    (dict(dims=[Workload("a", {"no": 3})]), ModelError, "'no'"),
+    (dict(dims=[Workload("a", {"no": 3})]), ModelError, "'no'"), (dict(target=3), TargetError, "target is 3"),
+    (dict(threads=-1), EGraphError, "threads is -1"), (dict(threads="2"), EGraphError, "threads is '2'"),
+    (dict(settings={"session.a": "1"}), EGraphError, "settings has {'session.a'"),
+    (dict(settings="abc"), EGraphError, "settings has 'abc'"),
+    (dict(settings=["abc"]), EGraphError, "settings has 'abc'"),
+    (dict(settings=[{"session.a": 1}]), EGraphError, "settings has {'session.a': 1}"),
+    (dict(settings=[{"": "1"}], candidates=1, seconds=1), ModelError, "graph 1, =1 cannot be timed"),
 ])  # fmt: skip
 def test_wrong_arguments(given: dict[str, Any], error: type[EGraphError], says: str) -> None:
     with pytest.raises(error, match=says) as raised:
@@ -171,3 +177,27 @@ def test_a_model_that_nothing_improves_comes_back() -> None:
     tuned = tune(model, seconds=1, cost=Roofline())
     assert tuned.winner == "input"
     assert tuned.result.model == model
+
+
+@pytest.mark.parametrize(("graph", "says"), [
+    ("(float[n] x) => (float[n] y) { y = my.Own (x) }", "input cannot be timed: .*Own"),
+    ("(float[n,4] x, int64[2] s) => (float[a,b] y) { y = Reshape (x, s) }", "input cannot be timed: .*Reshape"),
+])  # fmt: skip
+def test_a_model_that_does_not_run(graph: str, says: str) -> None:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17, "my" : 1]> g {graph}')
+    with pytest.raises(ModelError, match=says) as raised:
+        tune(model, seconds=1)
+    assert "\n" not in str(raised.value)
+
+
+def test_texts_are_inputs_too() -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (string[n] x) => (string[n] y) { y = Identity (x) }'
+    )
+    assert tune(model, seconds=1).winner == "input"
+
+
+def test_settings_whose_names_end_alike_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = timed({}, monkeypatch)
+    tune(MODEL, dims=DIMS, candidates=1, seconds=1, settings=[{"session.a.use": "1"}, {"session.b.use": "1"}])
+    assert len(seen) == len(set(seen)) == 5

@@ -354,7 +354,7 @@ def entry(**parts: Any) -> Callable[[str], str]:
         halved, lambda text: "", lambda text: "[]", lambda text: "7", lambda text: "[" * 100_000,
         changed(format=2), changed(entries=7), changed(entries=[7]), changed(machine=None), changed(refused=[]),
         changed(node=-1), changed(node=0.5), changed(reference="much"), changed(reference=-1),
-        changed(reference=float("nan")), entry(ps=-1), entry(ps=1.5), entry(ps=True), entry(op=3),
+        changed(reference=float("nan")), entry(ps=-1), entry(ps=10**400), entry(ps=1.5), entry(ps=True), entry(op=3),
         entry(ins=["float32[x]"]), entry(ins=[7]), entry(attrs=[1]),
     ],
 )  # fmt: skip

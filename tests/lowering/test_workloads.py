@@ -33,6 +33,7 @@ def test_the_tables_of_a_file_are_workloads(tmp_path: Path) -> None:
     ("[[workload]", "cannot be read"), ("[workload]\nname = 'a'", r"tables \[\[workload\]\]"), ("", "are wanted"),
     ("[[workload]]\nname = 'a'\nsize = 3", "has no 'size'; it has name"), ("[[workload]]\nnew = 3", "has no name"),
     ("[[workload]]\nname = 'a'\nnew = 0", "workload 'a': new is 0"),
+    ("workload = []", "are wanted"), ("[[workload]]\nname = 'a'\ndims = { batch = 0 }", r"dims\['batch'\] is 0"),
     ("seed = 1\n[[workload]]\nname = 'a'", "nothing else"),
     ("[[workload]]\nname = 'a'\n[[workload]]\nname = 'a'", "two workloads are named 'a'"),
 ])  # fmt: skip
@@ -43,6 +44,12 @@ def test_a_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
         from_file(path)
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_file_of_other_bytes(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelError, match=r"w\.toml: workloads cannot be read"):
+        from_file(tmp_path / "w.toml")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
