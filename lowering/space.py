@@ -126,6 +126,11 @@ class Priced:
     refused: Collection[int]  # operator sets that some nodes have no part in
     may_use: MayUse
 
+    def costs(self) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
+        """The nodes of the graph that was read, as they stand, and what each costs at each workload."""
+        for node in self.space.reading.graph:
+            yield node, self.pricer.costs_of_node(node)
+
     def members(self, cls: int) -> list[int]:
         """The e-nodes of a class that may be printed, as places in `nodes`."""
         return [k for k, r in enumerate(self.rows) if r is not None and r.cls == cls]
@@ -229,8 +234,7 @@ class Choice:
         """The nodes that were `written` for each class, or as they stand, and what each costs at each workload."""
         pricer = self.priced.pricer
         if written is None:
-            for node in self.priced.space.reading.graph:
-                yield node, pricer.costs_of_node(node)
+            yield from self.priced.costs()
             return
         nothing = pricer.nothing
         for cls, nodes in written.items():  # a term is priced as the one node that it is printed as, the last
