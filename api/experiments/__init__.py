@@ -1,1 +1,1 @@
-"""Cost models compared with what is measured: experiments, their trials in processes of their own, and findings."""
+"""Cost models compared with what is measured: experiments, their tasks in processes of their own, and findings."""

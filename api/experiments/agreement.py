@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean, median
 
-from .row import Row
+from .finding import Finding
 
 #: Graphs whose speeds are no further apart than this are not ordered by what is measured.
 APART = 0.05
@@ -30,23 +30,23 @@ class Agreement:
     correlation: float | None
 
 
-def agreements(rows: Iterable[Row]) -> list[Agreement]:
+def agreements(rows: Iterable[Finding]) -> list[Agreement]:
     """One for each cost model, of the rows that were measured."""
-    by_cost: dict[str, list[Row]] = {}
+    by_cost: dict[str, list[Finding]] = {}
     for row in rows:
         by_cost.setdefault(row.cost, []).append(row)
     return [_agreement(cost, [row for row in of_it if row.measured]) for cost, of_it in by_cost.items()]
 
 
-def groups(rows: Iterable[Row]) -> dict[tuple[str, str, str], list[Row]]:
+def groups(rows: Iterable[Finding]) -> dict[tuple[str, str, str], list[Finding]]:
     """Rows whose times may be compared: of one model, target and workload."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    found: dict[tuple[str, str, str], list[Finding]] = {}
     for row in rows:
         found.setdefault((row.model, row.target, row.workload), []).append(row)
     return found
 
 
-def _agreement(cost: str, rows: Sequence[Row]) -> Agreement:
+def _agreement(cost: str, rows: Sequence[Finding]) -> Agreement:
     alike = groups(rows).values()
     errors = [abs(row.predicted / row.measured - 1) for row in rows if row.measured]
     right = [
@@ -62,7 +62,7 @@ def _agreement(cost: str, rows: Sequence[Row]) -> Agreement:
     )  # fmt: skip
 
 
-def _time(row: Row) -> float:
+def _time(row: Finding) -> float:
     """Measured time by that of the input, round by round, which drifts less than seconds do."""
     return 1 / row.speed if row.speed else math.inf
 

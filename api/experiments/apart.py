@@ -1,4 +1,4 @@
-"""A trial in a Python process of its own: nothing of other trials, of Dask or of an earlier model is in its times, and
+"""A task in a Python process of its own: nothing of other tasks, of Dask or of an earlier model is in its times, and
 if it dies, the others go on.
 """
 
@@ -16,30 +16,30 @@ from typing import Any, TextIO
 
 from ..egraph.errors import EGraphError, one_line
 from .experiment import Experiment
-from .row import Row
-from .trial import Trial
+from .finding import Finding
+from .task import Task
 
 _START = "from onnx_egraph.experiments.apart import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The rows of a trial, or why there are none."""
+    """The rows of a task, or why there are none."""
 
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Finding, ...] = ()
     failure: str = ""
 
 
 @dataclass(slots=True)
 class Crew:
-    """Runs trials, each in a process, and ends those that are under way when told to."""
+    """Runs tasks, each in a process, and ends those that are under way when told to."""
 
     _running: list[subprocess.Popen[str]] = field(default_factory=list)
     _ended: bool = False
 
-    def run(self, trial: Trial, tell: Callable[[str], None]) -> Outcome:
-        """What came of a trial. `tell` is called with what is done meanwhile."""
-        task = json.dumps({"experiment": trial.experiment.plain(), "model": trial.model})
+    def run(self, task: Task, tell: Callable[[str], None]) -> Outcome:
+        """What came of a task. `tell` is called with what is done meanwhile."""
+        given = json.dumps({"experiment": task.experiment.plain(), "model": task.model})
         outcome = None
         # -P: no module of the folder it is started in stands for one of the same name
         command = [sys.executable, "-P", "-c", _START]
@@ -53,7 +53,7 @@ class Crew:
                 assert process.stdin is not None
                 assert process.stdout is not None
                 with contextlib.suppress(BrokenPipeError), process.stdin:
-                    process.stdin.write(task)
+                    process.stdin.write(given)
                 for line in process.stdout:
                     match json.loads(line):
                         case {"stage": str(stage)}:
@@ -61,7 +61,7 @@ class Crew:
                         case {"failure": str(failure)}:
                             outcome = Outcome(failure=failure)
                         case {"rows": list(rows)}:
-                            outcome = Outcome(tuple(map(Row.of, rows)))
+                            outcome = Outcome(tuple(map(Finding.of, rows)))
             self._running.remove(process)
             if outcome is None:
                 said.seek(0)
@@ -78,22 +78,22 @@ class Crew:
             process.kill()
 
 
-def apart(trial: Trial) -> Outcome:
-    """What came of a trial, on whichever machine this is called."""
-    return Crew().run(trial, lambda stage: None)
+def apart(task: Task) -> Outcome:
+    """What came of a task, on whichever machine this is called."""
+    return Crew().run(task, lambda stage: None)
 
 
 def main() -> None:
-    """In the process: a trial as JSON from stdin; to stdout lines of JSON, what is being done and last what came of it.
+    """In the process: a task as JSON from stdin; to stdout lines of JSON, what is being done and last what came of it.
 
     What else is printed, such as by a cost model, goes to stderr.
     """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     data = json.loads(sys.stdin.buffer.read())
-    trial = Trial(Experiment.of(data["experiment"]), data["model"])
+    task = Task(Experiment.of(data["experiment"]), data["model"])
     try:
-        rows = trial.run(lambda stage: _say(out, {"stage": stage}))
+        rows = task.run(lambda stage: _say(out, {"stage": stage}))
         _say(out, {"rows": [row.plain() for row in rows]})
     except EGraphError as error:
         _say(out, {"failure": str(error)})

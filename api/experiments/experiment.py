@@ -16,7 +16,7 @@ from ..lowering.files.save import shown
 from ..lowering.workload import Workload, from_tables, workloads
 from .named_cost import NamedCost
 
-#: Where trials run.
+#: Where tasks run.
 BACKENDS = ("local", "dask", "ray")
 
 
@@ -24,10 +24,10 @@ BACKENDS = ("local", "dask", "ray")
 class Experiment:
     """An experiment: which graphs the cost models choose for the models, and what those take.
 
-    models: files; one trial each. costs: cost models, or names of those that have one. targets: names. workloads: as
+    models: files; one task each. costs: cost models, or names of those that have one. targets: names. workloads: as
     `dims` elsewhere; what they are by default, too. best: how many graphs of each cost model are compared, beside the
     model itself. seconds: how long graphs are timed, for each model and target, at most. backend: "local", for
-    processes of this machine, or "dask" or "ray", by joblib; workers: how many trials may run at once on this machine,
+    processes of this machine, or "dask" or "ray", by joblib; workers: how many tasks may run at once on this machine,
     where they disturb each other; scheduler: the address of Dask's, or else of that of the current client. folder: the
     one that paths of models and tables start from; on all machines the same.
 

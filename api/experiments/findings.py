@@ -11,15 +11,15 @@ from typing import Any
 from ..egraph.errors import EGraphError
 from ..lowering.files.save import Named, destination, put
 from .agreement import Agreement, agreements, groups
+from .finding import COLUMNS, Finding, as_csv
 from .page import page
-from .row import COLUMNS, Row, as_csv
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
     """The rows, in the order of the experiment, and why models have none."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Finding, ...]
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def agreements(self) -> list[Agreement]:
@@ -34,7 +34,7 @@ class Findings:
             noise = rows[0].noise
             said = "" if noise is None else f"; the input differs from itself by up to {noise:.1%}"
             lines += [f"{model} for {target}, {workload}{said}", _line("", "measured", "speed", "interval", costs)]
-            by_graph: dict[str, list[Row]] = {}
+            by_graph: dict[str, list[Finding]] = {}
             for row in rows:
                 by_graph.setdefault(row.graph, []).append(row)
             for graph, of_it in by_graph.items():
@@ -54,8 +54,8 @@ class Findings:
             lines.append(f"{a.cost[:20]:20} {a.graphs:8} {error:>8} {a.pairs:8} {ordered:>8} {correlation:>10}")
         return "\n".join(lines)
 
-    def _graphs(self) -> dict[tuple[str, str], dict[str, Row]]:
-        found: dict[tuple[str, str], dict[str, Row]] = {}
+    def _graphs(self) -> dict[tuple[str, str], dict[str, Finding]]:
+        found: dict[tuple[str, str], dict[str, Finding]] = {}
         for row in self.rows:
             found.setdefault((row.model, row.target), {}).setdefault(row.graph, row)
         return found

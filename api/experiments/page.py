@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from .agreement import Agreement
+from .agreement import Agreement, groups
+from .finding import Finding
 from .plot import Bar, Point, bars, legend, scatter
-from .row import Row
 
 _STYLE = """
 body { font: 14px system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
@@ -20,7 +20,7 @@ svg .title { font-weight: 600; font-size: 13px; } .grid { stroke: #e4e4e4; }
 """
 
 
-def page(rows: Sequence[Row], agreements: Iterable[Agreement], failures: Mapping[str, str]) -> str:
+def page(rows: Sequence[Finding], agreements: Iterable[Agreement], failures: Mapping[str, str]) -> str:
     """Cost models compared, predicted against measured time, and how fast the graphs are that they choose."""
     models, costs = (list(dict.fromkeys(names)) for names in ([r.model for r in rows], [r.cost for r in rows]))
     measured = [row for row in rows if row.measured and row.predicted > 0]
@@ -33,8 +33,8 @@ def page(rows: Sequence[Row], agreements: Iterable[Agreement], failures: Mapping
         for cost in costs
     ]  # fmt: skip
     chosen = [
-        Bar(f"{row.model}, {row.target}, {row.workload}: {row.cost}", row.speed, row.cost)
-        for row in rows if row.rank == 1 and row.speed
+        Bar(f"{', '.join(where)}: {row.cost}", row.speed, row.cost)
+        for where, alike in groups(rows).items() for row in alike if row.rank == 1 and row.speed
     ]  # fmt: skip
     body = [
         "<h1>Cost models compared</h1>",
@@ -74,13 +74,13 @@ def page(rows: Sequence[Row], agreements: Iterable[Agreement], failures: Mapping
     )
 
 
-def _point(row: Row) -> Point:
+def _point(row: Finding) -> Point:
     measured, predicted = 1e3 * (row.measured or 0.0), 1e3 * row.predicted
     label = f"{row.model}, {row.target}, {row.workload}, {row.graph}: {predicted:.4g} ms predicted, {measured:.4g}"
     return Point(measured, predicted, row.model, label)
 
 
-def _graphs(rows: Iterable[Row]) -> list[Sequence[object]]:
+def _graphs(rows: Iterable[Finding]) -> list[Sequence[object]]:
     found = {(r.model, r.target, r.graph): (r.nodes, r.operators) for r in rows}
     return [(*key, *value) for key, value in found.items()]
 

@@ -67,7 +67,7 @@ def bars(title: str, given: Sequence[Bar], kinds: Sequence[str]) -> str:
     width, names, row, top = 720, 330, 18, 30
     scale = (width - names - 60) / max([1.0, *(bar.length for bar in given)])
     height = top + row * len(given) + 12
-    parts = [f'<text x="{names}" y="18" class="title">{escape(title)}</text>']
+    parts = [f'<text x="6" y="18" class="title">{escape(title)}</text>']
     for k, bar in enumerate(given):
         y, long = top + k * row, bar.length * scale
         parts += [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -17,11 +18,11 @@ from ..egraph.targets import target as find_target
 from ..lowering.measure.machine import Machine
 from ..lowering.measure.race import Standing, Timed, feeds_at, race
 from ..lowering.model.operators import full_name
-from ..lowering.verify.feeds import read_model
+from ..lowering.verify.feeds import Given, read_model
 from ..lowering.verify.session import CPU, Session, Source, reason, source_of
 from ..optimize import saturate
 from .experiment import Experiment
-from .row import Row
+from .finding import Finding
 
 _INPUT, _AGAIN = "input", "input again"
 #: To which part of a ratio it is known before timing ends.
@@ -29,15 +30,15 @@ _MARGIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Task:
     """A model of an experiment."""
 
     experiment: Experiment
     model: str
 
-    def run(self, tell: Callable[[str], None]) -> list[Row]:
+    def run(self, tell: Callable[[str], None]) -> list[Finding]:
         """Raises EGraphError and its kinds."""
-        rows = list[Row]()
+        rows = list[Finding]()
         for name in self.experiment.targets:
             where = find_target(name)
             folder = self.experiment.path("")
@@ -81,24 +82,25 @@ class Trial:
 
     def _rows(
         self, graph: _Graph, where: Target, costs: Mapping[str, CostModel], standings: Mapping[str, Standing]
-    ) -> list[Row]:
+    ) -> list[Finding]:
         """What each cost model says of a graph, which is priced as it stands in a file, whoever chose it."""
         wanted = self.experiment.workloads
         bare = saturate(graph.model, rules=[], target=where)
         kinds = Counter(map(full_name, graph.read.graph.all_nodes()))
         operators = ", ".join(f"{op} {n}" for op, n in sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0])))
         machine = Machine.this()
-        rows = list[Row]()
+        rows = list[Finding]()
         for name, cost in costs.items():
             table = bare.costs(cost=cost, dims=wanted)
             for k, workload in enumerate(wanted):
                 predicted = 1e-12 * sum(row.costs[k] for row in table)
                 measured = speed = low = high = noise = None
                 if graph.name in standings:
-                    at, again = standings[graph.name].speed_at(k), standings[_AGAIN].speed_at(k)
-                    measured, speed = standings[graph.name].seconds_at(k), at.value
-                    low, high, noise = map(_known, (at.low, at.high, again.off))
-                rows.append(Row(
+                    standing, off = standings[graph.name], standings[_AGAIN].speed_at(k).off
+                    at = standing.speed_at(k)
+                    numbers = (standing.seconds_at(k), at.value, at.low, at.high, off)
+                    measured, speed, low, high, noise = map(_known, numbers)
+                rows.append(Finding(
                     self.model, where.name, workload.name, graph.name, name, graph.ranks.get(name, 0), predicted,
                     measured, speed, low, high, noise, kinds.total(), operators,
                     f"{machine.processor}; onnxruntime {machine.onnxruntime}",
@@ -116,11 +118,30 @@ class _Graph:
     source: Source
     ranks: dict[str, int] = field(default_factory=dict)
 
-    def session(self) -> Session:
-        try:
-            return Session(self.source, optimize=True, threads=1)
-        except Exception as error:  # onnxruntime's exceptions share no base of their own
-            raise ModelError(f"onnxruntime does not load {self.name}: {reason(error)}") from error
+    def session(self) -> Timed:
+        with _told_of(self.name):
+            return _Loaded(self.name, Session(self.source, optimize=True, threads=1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A session, and whose it is."""
+
+    graph: str
+    session: Session
+
+    def seconds(self, feed: Mapping[str, Given], count: int) -> float:
+        with _told_of(self.graph):
+            return self.session.seconds(feed, count)
+
+
+@contextmanager
+def _told_of(graph: str) -> Iterator[None]:
+    """What onnxruntime says of a graph is a ModelError that names it."""
+    try:
+        yield
+    except Exception as error:  # onnxruntime's exceptions share no base of their own
+        raise ModelError(f"onnxruntime does not run {graph}: {reason(error)}") from error
 
 
 def _known(number: float) -> float | None:

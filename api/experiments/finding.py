@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Finding:
     """A graph of a model, at a workload, and a cost model.
 
     `graph` is "input" or a number by which the graphs of a model and target are told apart; `rank` says that it is the
@@ -38,7 +38,7 @@ class Row:
     machine: str
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Row:
+    def of(cls, data: Mapping[str, Any]) -> Finding:
         """From JSON."""
         return cls(**data)
 
@@ -47,10 +47,10 @@ class Row:
 
 
 #: The columns, in their order.
-COLUMNS = tuple(f.name for f in fields(Row))
+COLUMNS = tuple(f.name for f in fields(Finding))
 
 
-def as_csv(rows: Iterable[Row]) -> str:
+def as_csv(rows: Iterable[Finding]) -> str:
     """A line of names, and one for each row; what is not known is empty."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
