@@ -8,11 +8,11 @@ import importlib
 import io
 import os
 import signal
-import subprocess
 import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from xml.etree import ElementTree
 
@@ -482,19 +482,26 @@ def test_where_nothing_is_found_that_is_an_error(folder: Path, monkeypatch: pyte
     assert "\n" not in str(raised.value)
 
 
-def test_a_signal_ends_what_was_started(folder: Path) -> None:
-    slow = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+def test_a_signal_ends_what_was_started(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command line has it: a signal raises SystemExit in the main thread."""
+    place = folder / "pid"
+    slow = f"import os, time\nopen({str(place)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     (folder / "my_costs.py").write_text(slow, encoding="utf-8")
-    (folder / "e.toml").write_text(f'models = ["gelu.onnx"]\n{COST}', encoding="utf-8")
-    command = [sys.executable, "-c", "from onnx_egraph.cli import main; main()", "experiment", "e.toml"]
-    running = subprocess.Popen([*command, "--csv", "o.csv", "-q"], cwd=folder)
-    pid = wait_for(folder / "pid")
-    running.send_signal(signal.SIGTERM)
-    running.wait(timeout=60)
-    assert running.returncode == 128 + signal.SIGTERM
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    waiting = Thread(target=lambda: wait_for(place) and os.kill(os.getpid(), signal.SIGTERM))
+    waiting.start()
+    try:
+        with pytest.raises(SystemExit):
+            conduct(plan(folder, models=["gelu.onnx", "exp.onnx"], costs=[NamedCost("slow", "my_costs:x")]))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        waiting.join()
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    assert not (folder / "o.csv").exists()
+        os.kill(wait_for(place), 0)
 
 
 def wait_for(path: Path) -> int:
