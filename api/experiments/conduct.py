@@ -31,6 +31,8 @@ def experiment(plan: Experiment, *, progress: Callable[[str], None] | None = Non
     """
     tell = progress or (lambda stage: None)
     tasks = [Task(plan, model) for model in plan.models if isinstance(model, str)]
+    count = len(tasks) * len(plan.targets)
+    tell(f"{len(tasks)} models on {len(plan.targets)} targets; timing takes {plan.seconds * count:g} s at most")
     outcomes = _here(tasks, plan.workers, tell) if plan.backend == "local" else _elsewhere(tasks, plan, tell)
     failures = {t.model: o.failure for t, o in zip(tasks, outcomes, strict=True) if o.failure}
     if len(failures) == len(tasks):

@@ -13,6 +13,7 @@ from typing import Any
 from ..egraph.errors import CostError, EGraphError, TargetError
 from ..egraph.targets import target
 from ..lowering.files.save import shown
+from ..lowering.verify.session import CPU
 from ..lowering.workload import Workload, from_tables, workloads
 from .named_cost import NamedCost
 
@@ -55,7 +56,12 @@ class Experiment:
         self._set("workloads", workloads(self.workloads))
         self._set("folder", _text("folder", self.folder, empty=True))
         for name in self.targets:
-            target(name)
+            provider = target(name).provider
+            if provider != CPU and (measured := [c.name for c in self.named if c.kind == "measured"]):
+                raise TargetError(
+                    f"targets: {name!r} runs on {provider}, and cost {measured[0]!r} holds what was measured on {CPU};"
+                    " an experiment without one of them is wanted"
+                )
         for what, names in (
             ("models", self.models),
             ("costs", [c.name for c in self.named]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gc
 import importlib
 import io
 import os
@@ -36,7 +37,7 @@ from onnx_egraph import (
 )
 from onnx_egraph import experiment as conduct
 from onnx_egraph import target as find_target
-from onnx_egraph.egraph.errors import CostError, ModelError, OutputError, TableError, TargetError
+from onnx_egraph.egraph.errors import CostError, ModelError, OutputError, TableError
 from onnx_egraph.experiments import task as tasks
 from onnx_egraph.experiments.agreement import agreements, spearman
 from onnx_egraph.experiments.apart import Crew, Outcome
@@ -102,7 +103,7 @@ def without_times(findings: Findings) -> list[Finding]:
 
 FILE = """
 models = ["a.onnx", "b/c.onnx"]
-targets = ["cpu", "cuda"]
+targets = ["cpu"]
 best = 3
 seconds = 12.5
 backend = "dask"
@@ -128,7 +129,7 @@ def test_the_keys_of_a_file_are_the_fields(tmp_path: Path) -> None:
     read = Experiment.read(tmp_path / "e.toml")
     costs = [NamedCost("roofline"), NamedCost("of this machine", "measured", "prices.json")]
     assert read == Experiment(
-        ["a.onnx", "b/c.onnx"], costs, ["cpu", "cuda"], [Workload("decode", past=128)], 3, 12.5, "dask", 2,
+        ["a.onnx", "b/c.onnx"], costs, ["cpu"], [Workload("decode", past=128)], 3, 12.5, "dask", 2,
         "tcp://10.0.0.1:8786", tmp_path,
     )  # fmt: skip
     assert read.path("b/c.onnx") == tmp_path / "b" / "c.onnx"
@@ -163,6 +164,7 @@ def test_what_a_file_leaves_out_has_a_default(tmp_path: Path) -> None:
     ("models = ['a']\n[[cost]]\nname = 'a'\nmodel = 'os:'", "no cost model 'os:'"),
     ("models = ['a']\n[[cost]]\nname = 'nodes'\ntable = 't'", "a table is for measured, not for nodes"),
     ("models = ['a']\n[[cost]]\nname = 'nodes'\n[[cost]]\nname = 'nodes'", "costs: 'nodes' is there twice"),
+    ("models = ['a']\ntargets = ['cpu', 'cuda']\n[[cost]]\nname = 'measured'", "targets: 'cuda' runs on CUDA"),
     ("models = ['a']\nworkload = 3", r"tables \[\[workload\]\]"),
     ("models = ['a']\n[[workload]]\nname = 'w'\nsize = 1", "a workload has no 'size'"),
     ("models = ['a']\n[[workload]]\nname = 'w'\nnew = 0", "workload 'w': new is 0"),
@@ -208,12 +210,6 @@ def test_a_cost_model_that_is_none(cost: NamedCost, error: type[EGraphError], sa
     with pytest.raises(error, match=says) as raised:
         cost.load(find_target("cpu"), folder)
     assert "\n" not in str(raised.value)
-
-
-def test_measured_prices_are_those_of_one_provider(folder: Path) -> None:
-    Table(folder / "prices.json").save()
-    with pytest.raises(TargetError, match=r"target cuda runs on CUDAExecutionProvider.* measured on CPU"):
-        NamedCost("measured", table="prices.json").load(find_target("cuda"), folder)
 
 
 # ---- what is compared
@@ -534,6 +530,7 @@ def test_a_cluster_finds_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch)
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         there = plan(folder, **given, backend="dask", scheduler=cluster.scheduler_address)
         found = conduct(there, progress=said.append)
+    gc.collect()  # what Dask leaves open is told of here, not in some other test
     assert found.failures == {}
     assert all(row.measured for row in found.rows)
     timed(monkeypatch, {})
@@ -548,4 +545,5 @@ def test_a_cluster_that_is_not_there_is_an_error(folder: Path) -> None:
     pytest.importorskip("joblib")
     with pytest.raises(EGraphError, match='backend = "dask": ') as raised:
         conduct(plan(folder, backend="dask"))
+    gc.collect()
     assert "\n" not in str(raised.value)
