@@ -17,7 +17,8 @@ links:
 	rm -rf .links
 	mkdir -p .links/onnx_egraph
 	ln -s ../../egraph ../../lowering ../../rules .links/onnx_egraph/
-	ln -s $(addprefix ../../,$(wildcard api/*.py)) ../../api/py.typed .links/onnx_egraph/
+	ln -s $(addprefix ../../,$(wildcard api/*.py) $(patsubst %/__init__.py,%,$(wildcard api/*/__init__.py))) \
+	  ../../api/py.typed .links/onnx_egraph/
 
 fmt: ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -15,6 +15,10 @@ from .egraph.engine.lang import Sides, Tensor, apply, call, load_egglog, operato
 from .egraph.engine.rule import Rule
 from .egraph.errors import EGraphError
 from .egraph.targets import CostModel, NodeCount, Roofline, Target, Work, from_kernels, target
+from .experiments.conduct import experiment
+from .experiments.experiment import Experiment
+from .experiments.findings import Findings
+from .experiments.named_cost import NamedCost
 from .lowering.measure.measured import Measured
 from .lowering.measure.table import Table
 from .lowering.workload import Workload
@@ -25,8 +29,8 @@ from .space import Space
 from .tuning import Tuned, tune
 
 __all__ = [
-    "CostModel", "EGraphError", "Limit", "Limits", "Measured", "NodeCount", "Report", "Result", "Roofline", "Rule",
-    "Sides", "Space", "Table", "Target", "Tensor", "Tuned", "Work", "Workload", "apply", "calibrate", "call", "check",
-    "from_kernels", "lang", "load_egglog", "operator", "rule", "rules", "saturate", "saturate_and_extract", "target",
-    "tune",
+    "CostModel", "EGraphError", "Experiment", "Findings", "Limit", "Limits", "Measured", "NamedCost", "NodeCount",
+    "Report", "Result", "Roofline", "Rule", "Sides", "Space", "Table", "Target", "Tensor", "Tuned", "Work", "Workload",
+    "apply", "calibrate", "call", "check", "experiment", "from_kernels", "lang", "load_egglog", "operator", "rule",
+    "rules", "saturate", "saturate_and_extract", "target", "tune",
 ]  # fmt: skip

@@ -1,4 +1,7 @@
-"""The command line: `onnx-egraph optimize | explain | calibrate | rules`. Parsing, progress and printing; no more."""
+"""The command line: `onnx-egraph optimize | explain | calibrate | experiment | rules`.
+
+Parsing, progress and printing; no more.
+"""
 
 from __future__ import annotations
 
@@ -296,6 +299,46 @@ def calibrate(
             f" table: {filled.path}"
         )
     )
+
+
+@app.command()
+def experiment(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.toml", exists=True, dir_okay=False, help="Says what is compared; see the README."),
+    ],
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows as CSV.")] = None,
+    parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the rows as Parquet.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with plots.")] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Compare what cost models say with what is measured: models x cost models x targets x workloads.
+
+    Prints predicted and measured times of the graphs that the cost models choose, and how far each is right.
+    """
+    from . import Experiment
+    from . import experiment as conduct
+    from .experiments.findings import parquet_library
+
+    with known_errors(), progress_on_stderr(quiet) as progress:
+        plan = Experiment.read(file)
+        written = [("--csv", csv), ("--parquet", parquet), ("--html", html)]
+        taken = [file, *(plan.path(str(model)) for model in plan.models)]
+        for option, path in written:  # better said before the work than after it
+            if path is not None:
+                destination(path)
+                refuse_overwrite(option, path, *taken)
+                taken.append(path)
+        if parquet is not None:
+            parquet_library()
+        findings = conduct(plan, progress=progress)
+        findings.save(csv=csv, parquet=parquet, html=html)
+    for line in findings.text().splitlines():
+        typer.echo(one_line(line))
+    for model, failure in findings.failures.items():
+        typer.echo(one_line(f"error: model {model}: {failure}"), err=True)
+    if findings.failures:
+        raise typer.Exit(1)
 
 
 @app.command()

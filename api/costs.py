@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from .lowering.model.operators import full_name
-from .lowering.space import Choice
+from .lowering.space import Choice, Priced
 
 Chosen = tuple[Choice, Mapping[int, Sequence[ir.Node]] | None]
 
@@ -70,10 +70,21 @@ class CostTable(Sequence[NodeCost]):
 
 
 def table(workloads: Sequence[str], chosen: Iterable[tuple[ir.Graph, Chosen]]) -> CostTable:
-    """The costs of the nodes of all graphs."""
+    """The costs of the nodes of all graphs, as they were chosen."""
+    return _table(workloads, [(g, choice.priced, choice.costs(written)) for g, (choice, written) in chosen])
+
+
+def standing(workloads: Sequence[str], priced: Iterable[Priced]) -> CostTable:
+    """The costs of the nodes of all graphs, as they stand in the model that was read."""
+    return _table(workloads, [(each.space.reading.graph, each, each.costs()) for each in priced])
+
+
+def _table(
+    workloads: Sequence[str], graphs: Iterable[tuple[ir.Graph, Priced, Iterable[tuple[ir.Node, tuple[int, ...]]]]]
+) -> CostTable:
     found = [
-        (graph.name or "", node, costs, choice.priced.pricer.total(costs))
-        for graph, (choice, written) in chosen for node, costs in choice.costs(written)
+        (graph.name or "", node, costs, priced.pricer.total(costs))
+        for graph, priced, nodes in graphs for node, costs in nodes
     ]  # fmt: skip
     whole = sum(total for *_, total in found) or 1
     rows = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .costs import Alternative, CostTable, table
+from .costs import Alternative, CostTable, standing, table
 from .egraph.budget import Budget, LimitReached, Stop, Stopwatch
 from .egraph.engine.rule import Rule
 from .egraph.errors import ExtractionError, ModelError, UnsoundMerge
@@ -323,6 +323,20 @@ class Run:
             check_sizes(saturated.shapes, workloads)
         may_use = partial(self._may_use, saturated.loaded.model)
         return [s.priced(self.search, cost, workloads, may_use) for _, s in saturated.spaces if s is not None]
+
+    def costs(self, saturated: Saturated, cost: CostModel, workloads: Sequence[Workload]) -> CostTable:
+        """What the nodes of the model cost as they stand. Raises ModelError where some graph of it was not looked into,
+        or there is no time; CostError.
+        """
+        report, why = saturated.report, ""
+        if not saturated.spaces or any(space is None for _, space in saturated.spaces):
+            why = report.unchanged or report.stop
+        try:
+            if not why:
+                return standing([w.name for w in workloads], self._priced(saturated, cost, workloads))
+        except LimitReached as reached:
+            why = str(reached.stop)
+        raise ModelError(f"what the model costs cannot be told: {why}")
 
     def alternatives(
         self, saturated: Saturated, name: str, cost: CostModel, workloads: Sequence[Workload]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from copy import deepcopy
 from typing import Any
 
-from .costs import Alternative
+from .costs import Alternative, CostTable
 from .egraph.budget import Budget
 from .egraph.errors import EGraphError, ModelError
 from .egraph.targets import CostModel, Target
@@ -59,6 +59,16 @@ class Space:
         report = self.report
         report.unchanged, report.nodes_after = why, report.nodes_before
         return as_given(report, self._saturated.loaded)
+
+    def costs(self, *, cost: CostModel | None = None, dims: Sizes = None) -> CostTable:
+        """What the nodes of the model that was saturated are predicted to cost as they stand.
+
+        Raises ModelError for a dimension that no input has, and for a model, or a graph of it, that was not looked into
+        (the message says why); CostError.
+        """
+        run = self._run()
+        with uncollected():
+            return run.costs(self._saturated, self._settings.priced(cost, run.report), workloads(dims))
 
     def works(self, works: Works, cost: CostModel, wanted: Sequence[Workload]) -> None:
         """Enter what operators its e-nodes come to, for `calibrate`. Raises ModelError, CostError."""

@@ -153,7 +153,7 @@ def tune(
             entries[title] = partial(begin, optimized, entries=given)
     weights = [w.weight for w in wanted]
     standings = {s.name: s for s in race(entries, feeds, weights, Budget(Limits(seconds=left)), tell, _MARGIN)}
-    noise = standings.pop(_AGAIN).speed(weights)
+    noise = standings.pop(_AGAIN).speed(weights).off
     winner = _winner(list(standings.values()), weights)
     graph, given = made[winner]
     timings = [_timing(s, wanted, weights) for s in standings.values()]
@@ -162,8 +162,7 @@ def tune(
         run, kept = results[graph]
         if verify:
             space.verify(run, kept, cost, wanted)
-    far = max(abs(noise.low - 1), abs(noise.high - 1))
-    return Tuned(kept, winner, tuple(w.name for w in wanted), tuple(timings), far, given, threads)
+    return Tuned(kept, winner, tuple(w.name for w in wanted), tuple(timings), noise, given, threads)
 
 
 def _measured(

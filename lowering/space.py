@@ -132,6 +132,11 @@ class Priced:
         """What a node prints; None for the price of a newer operator set."""
         return self.offers.offers[place].row
 
+    def costs(self) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
+        """The nodes of the graph that was read, as they stand, and what each costs at each workload."""
+        for node in self.space.reading.graph:
+            yield node, self.pricer.costs_of_node(node)
+
     def members(self, cls: int) -> list[int]:
         """The e-nodes of a class that may be printed, as places in `nodes`."""
         return [k for k, offer in enumerate(self.offers.offers) if offer.row is not None and offer.cls == cls]
@@ -235,8 +240,7 @@ class Choice:
         """The nodes that were `written` for each class, or as they stand, and what each costs at each workload."""
         pricer = self.priced.pricer
         if written is None:
-            for node in self.priced.space.reading.graph:
-                yield node, pricer.costs_of_node(node)
+            yield from self.priced.costs()
             return
         again = {node for *_, nodes in self.writer.copied for node in nodes}
         whole = dict[ir.Node, tuple[int, ...]]()  # a term is priced as the one node that it is printed as, the last

@@ -85,19 +85,25 @@ def from_file(path: str | os.PathLike[str]) -> list[Workload]:
     except (OSError, ValueError) as error:  # what is no TOML, or no text
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ModelError(f"{os.fspath(path)}: workloads cannot be read ({why})") from error
-    tables = data["workload"] if data.keys() == {"workload"} else []
-    if not tables or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        raise ModelError(f"{os.fspath(path)}: tables [[workload]] are wanted, and nothing else")
+    try:
+        if data.keys() != {"workload"} or not data["workload"]:
+            raise ModelError("tables [[workload]] are wanted, and nothing else")
+        return from_tables(data["workload"])
+    except ModelError as error:
+        raise ModelError(f"{os.fspath(path)}: {error}") from error
+
+
+def from_tables(tables: object) -> list[Workload]:
+    """The workloads that tables `[[workload]]` of a TOML file say. Raises ModelError."""
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        raise ModelError("tables [[workload]] are wanted, and nothing else")
     names = [f.name for f in fields(Workload)]
     for table in tables:
         if strange := sorted(table.keys() - {*names}):
-            raise ModelError(f"{os.fspath(path)}: a workload has no {strange[0]!r}; it has {', '.join(names)}")
+            raise ModelError(f"a workload has no {strange[0]!r}; it has {', '.join(names)}")
         if "name" not in table:
-            raise ModelError(f"{os.fspath(path)}: a workload has no name")
-    try:
-        return workloads([Workload(**table) for table in tables])
-    except ModelError as error:
-        raise ModelError(f"{os.fspath(path)}: {error}") from error
+            raise ModelError("a workload has no name")
+    return workloads([Workload(**table) for table in tables])
 
 
 def _sizes(name: str, sizes: Any) -> list[int]:

@@ -98,14 +98,17 @@ def save(
             raise
 
 
-def put(path: Named, text: str) -> None:
-    """Write a text, in UTF-8, in the place of another or as a new file. Raises OutputError; then all is as it was."""
+def put(path: Named, content: str | bytes) -> None:
+    """Write bytes, or a text, in UTF-8, in the place of another file or as a new one.
+
+    Raises OutputError; then all is as it was.
+    """
     target = destination(path)
     stage = Stage(target.parent)
     try:
         stage.open()
         part = stage.folder / "text"
-        _write(part, text.encode())
+        _write(part, content.encode() if isinstance(content, str) else content)
         os.replace(part, target)
     except OSError as error:
         raise OutputError(f"cannot write {shown(path)}: {error.strerror or error}") from error

@@ -46,6 +46,11 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def off(self) -> float:
+        """How far from 1 it may be, as it is for a model beside itself: noise."""
+        return max(abs(self.low - 1), abs(self.high - 1))
+
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Interval:
         """By order statistics: how many of n numbers lie below their median is binomial, whatever they are."""

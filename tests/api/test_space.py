@@ -382,3 +382,26 @@ def test_fewer_than_k_are_all_there_are() -> None:
 def test_how_many_is_a_number_from_1_up(space: Space, k: Any) -> None:
     with pytest.raises(EGraphError, match="from 1 up"):
         space.best(k)
+
+
+@pytest.mark.parametrize("text", [BODIES, ODD], ids=["bodies", "odd"])
+@pytest.mark.parametrize("cost", [Roofline(), NodeCount()], ids=["roofline", "nodes"])
+def test_what_a_model_costs_as_it_stands(text: str, cost: Any) -> None:
+    """Whatever the rules are, and no more than a result says of what it was made from; every node is there once."""
+    model, dims = parser.parse_model(text), [Workload("a", new=8), Workload("b", weight=0.25, past=64)]
+    space = saturate(model)
+    stands = space.costs(cost=cost, dims=dims)
+    assert stands == saturate(model, rules=[]).costs(cost=cost, dims=dims)
+    result = space.extract(cost=cost, dims=dims)
+    again = saturate(result.model, rules=[]).costs(cost=cost, dims=dims)
+    for table, told in ((stands, result.report.cost_before), (again, result.report.cost_after)):
+        total = sum(row.costs[0] + round(0.25 * row.costs[1]) for row in table)
+        assert total == told
+    assert stands.workloads == ("a", "b")
+
+
+def test_what_cannot_be_priced_says_why() -> None:
+    for limits, says in ((Limits(tuples=3), "tuple limit 3"), (Limits(seconds=0), "time limit 0 s")):
+        with pytest.raises(ModelError, match=f"what the model costs cannot be told: {says}") as raised:
+            saturate(MODEL, limits=limits).costs()
+        assert "\n" not in str(raised.value)

@@ -5,6 +5,7 @@ Help texts are rewritten by `python tests/packaging/test_readme.py`.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shlex
@@ -71,8 +72,8 @@ def test_python_blocks_run(number: int, folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "caches"))
     code = blocks("python")[number]
     exec(compile(code, f"README.md, Python block {number}", "exec"), {"__name__": "readme"})
-    written = re.findall(r'save\("([^"]+)"\)', code)
-    assert [name for name in written if not (folder / name).is_file()] == []
+    written = re.findall(r'save\("([^"]+)"\)|(?:csv|html)="([^"]+)"', code)
+    assert [name for names in written for name in names if name and not (folder / name).is_file()] == []
 
 
 def test_all_that_is_imported_stands_in_the_package_itself() -> None:
@@ -83,10 +84,22 @@ def test_all_that_is_imported_stands_in_the_package_itself() -> None:
     assert {name for m in names if m for name in m[1].split(", ")} <= set(package.__all__)
 
 
+def test_the_example_of_an_experiment_is_its_file() -> None:
+    assert blocks("toml") == [(ROOT / "examples" / "experiment.toml").read_text(encoding="utf-8")]
+
+
+def test_all_keys_of_an_experiment_are_told() -> None:
+    section = README.read_text(encoding="utf-8").split("### Cost models compared")[1].split("\n## ")[0]
+    told = re.findall(r"^\| `([^`]+)` \|", section, re.M)
+    tables = {"costs": "[[cost]]", "workloads": "[[workload]]"}
+    keys = {tables.get(f.name, f.name) for f in dataclasses.fields(package.Experiment)}
+    assert {*told} == keys - {"folder"}
+
+
 def test_help_texts_are_the_program_s() -> None:
     readme = README.read_text(encoding="utf-8")
     assert [m["args"] for m in HELP.finditer(readme)] == [
-        f"{c} --help" for c in ("optimize", "explain", "calibrate", "rules")
+        f"{c} --help" for c in ("optimize", "explain", "calibrate", "experiment", "rules")
     ]
     current = with_help(readme)
     # Word by word: line breaks and brackets change with the version of the command-line library.
