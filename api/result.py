@@ -61,6 +61,13 @@ class Result(Generic[M]):
         """What each node of the result is predicted to cost at each workload; nothing of a model that was not read."""
         return self._table()
 
+    def drawn(self) -> object:
+        """All nodes, with what they take and give: what tells two graphs of one model apart."""
+        return tuple(
+            (n.domain, n.op_type, *(v and v.name for v in (*n.inputs, *n.outputs)), *map(str, n.attributes.values()))
+            for n in self._ir.graph.all_nodes()
+        )
+
     def find(self, name: str) -> list[str]:
         """Fused nodes of the result that are named so, or that took in the original node or value of that name."""
         return [

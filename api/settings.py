@@ -64,6 +64,11 @@ class Settings:
         """The cost model, or that of the target's prices; the report says what it predicts. Raises CostError."""
         if isinstance(cost, type) or not isinstance(cost, CostModel | None):
             raise CostError(f"cost is {cost!r}; an object with a method cost(work) is wanted, such as Roofline()")
+        if isinstance(cost, Measured) and cost.table.machine.provider != self.target.provider:
+            raise CostError(
+                f"target {self.target.name!r} runs on {self.target.provider}, and the prices of {cost.table.path} are"
+                f" of {cost.table.machine.provider}; take those of the target"
+            )
         measured = f"measured {self.target.prices.what}" if isinstance(cost, Measured) else "cost"
         report.predicts = self.target.prices.what if cost is None else measured
         return cost or Roofline(self.target.prices)

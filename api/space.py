@@ -118,7 +118,11 @@ class Space:
             calls = [self._run(without) for without in first.cheapest(self._saturated, k, model, wanted)]
             for run in calls:
                 run.report.predicts = first.report.predicts
-            return [(run, run.extract(self._saturated, model, wanted)) for run in calls]
+            found = [(run, run.extract(self._saturated, model, wanted)) for run in calls]
+        drawn: dict[object, tuple[Run, Result[Any]]] = {}
+        for run, result in found:  # what differs before it is written may be one once a later pass has seen it
+            drawn.setdefault(result.drawn(), (run, result))
+        return [*drawn.values()]
 
     def verify(self, run: Run, result: Result[Any], cost: CostModel | None, wanted: Sequence[Workload]) -> None:
         """Compare the numbers of a result with those of the model. Raises VerificationError."""

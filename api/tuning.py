@@ -189,21 +189,8 @@ def _candidates(
     for number, cost, points in calls:
         for run, result in space.runs(number, cost, points) if len(found) < count else ():
             if not result.report.unchanged:
-                found.setdefault(_drawn(result), (run, result))
+                found.setdefault(result.drawn(), (run, result))
     return [*found.values()][:count]
-
-
-def _drawn(result: Result[Any]) -> object:
-    """What tells two graphs of one model apart."""
-    return tuple(
-        (
-            n.domain,
-            n.op_type,
-            *(v.name if v is not None else "" for v in (*n.inputs, *n.outputs)),
-            *map(str, n.attributes.values()),
-        )
-        for n in result._ir.graph.all_nodes()
-    )
 
 
 def _settings(given: object) -> list[Mapping[str, str]]:

@@ -15,10 +15,12 @@ from onnx import parser
 
 from onnx_egraph import (
     Limits,
+    Measured,
     NodeCount,
     Roofline,
     Sides,
     Space,
+    Table,
     Tensor,
     Work,
     Workload,
@@ -369,6 +371,19 @@ def test_the_best_differ_and_come_in_order(space: Space, tmp_path: Path) -> None
     kinds = [tuple(sorted(Counter(n.op_type for n in r._ir.graph).items())) for r in found]
     assert len(set(kinds)) == 4
     assert saved(found[0], tmp_path / "a.onnx") == saved(space.extract(), tmp_path / "b.onnx")
+
+
+def test_one_graph_is_told_once() -> None:
+    """Without one kind or with it, a later pass makes the same of both."""
+    space = saturate(ROOT / "tests" / "models" / "exports" / "bart_encoder_ts_sdpa.onnx")
+    found = space.best(4, dims=[Workload("decode", past=128), Workload("prompt", new=64)])
+    assert len({result.drawn() for result in found}) == len(found) > 1
+
+
+def test_measured_prices_are_of_one_provider(tmp_path: Path) -> None:
+    space = saturate(MODEL, target="cuda")
+    with pytest.raises(CostError, match=r"'cuda' runs on CUDAExecutionProvider, and the prices of .* are of CPU"):
+        space.extract(cost=Measured(Table(tmp_path / "table.json")))
 
 
 def test_fewer_than_k_are_all_there_are() -> None:

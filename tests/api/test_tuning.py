@@ -122,9 +122,9 @@ def test_what_is_best_at_one_workload_is_tried(monkeypatch: pytest.MonkeyPatch) 
     decode, prompt = Workload("decode", past=16), Workload("prompt", new=2000)
     timed({}, monkeypatch)
     tuned = tune(MODEL, dims=[decode, prompt], candidates=6, seconds=1, cost=PackedAtDecode())
-    space, drawn = saturate(MODEL), tuning._drawn
-    seen = [drawn(r) for _, r in tuning._candidates(space, 6, [PackedAtDecode()], [decode, prompt])]
-    best = [drawn(space.extract(cost=PackedAtDecode(), dims=dims)) for dims in ([decode, prompt], [decode], [prompt])]
+    space = saturate(MODEL)
+    seen = [r.drawn() for _, r in tuning._candidates(space, 6, [PackedAtDecode()], [decode, prompt])]
+    best = [space.extract(cost=PackedAtDecode(), dims=dims).drawn() for dims in ([decode, prompt], [decode], [prompt])]
     assert best[0] != best[1]
     assert seen[: len(set(best))] == [*dict.fromkeys(best)]
     assert len({*seen}) == len(seen) == len(tuned.timings) - 1
