@@ -25,7 +25,7 @@ class Printer(Protocol):
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1,
+        domain: str = "", outputs: int = 1, sparing: bool = False,
     ) -> Any: ...  # fmt: skip
     def ints(self, values: Sequence[int]) -> ir.Value: ...
     def scalar(self, value: float | int, dtype: int) -> ir.Value: ...
@@ -63,7 +63,7 @@ def _written(op: Op, printer: Printer, ins: Sequence[Any], attrs: Sequence[Any])
         if a.default is None or value != a.default:
             attributes[a.name] = list(value) if isinstance(value, tuple) else [value] if a.listed else value
     count = 1 if op.out != NODE else int(form.outputs) if form.outputs.isdecimal() else len(values[form.outputs])
-    return printer.node(form.kind, inputs, attributes, domain=form.domain, outputs=count)
+    return printer.node(form.kind, inputs, attributes, domain=form.domain, outputs=count, sparing=form.sparing)
 
 
 def _shape(p: Printer, x: ir.Value, first: int, last: int) -> Any:

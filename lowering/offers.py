@@ -27,6 +27,7 @@ from .workload import Workload, at
 #: What is known when the model is loaded, whatever else is.
 _CONSTANT = CONSTANTS | {"Nil"}
 _LISTS = names("list")
+_SPARING = frozenset(form.name for op in OPS.values() for form in op.forms if form.sparing)
 
 #: Whether a model may be raised to an operator set if these nodes of its graph are kept as they are.
 MayUse = Callable[[Reading, Collection[ir.Node], int], bool]
@@ -221,7 +222,10 @@ class Offers:
         written costs what was predicted for it; another those of a term that no rule looks into.
         """
         terms = [spelling for spelling in self.reading.spelled.get(node, ()) if isinstance(spelling, tuple)]
-        outs = [_outer(self._value(v), self._classes.get(v) in self._taken) for v in node.outputs]
+        outs = [
+            _outer(self._value(v), self._classes.get(v) in self._taken)
+            for v in (node.outputs[:1] if full_name(node) in _SPARING else node.outputs)
+        ]
         found = [self._asked_of_term(term, outs) for term in terms if _one(node, term)]
         if not found or any(term[0] == "Op" for term in terms):
             captured = self.reading.captured(node)
@@ -278,10 +282,16 @@ class Offers:
             return [self._result(r.cls)]
         outs = self._outs.get(r.cls, {})
         if not r.attrs or not isinstance(r.attrs[-1], tuple):
-            return [self._result(c) for _, c in sorted(outs.items())]
+            made = sorted(outs.items())[:1] if self._spares(r) else sorted(outs.items())
+            return [self._result(c) for _, c in made]
         axis, sizes = (-1, *r.attrs)[-2:]
         whole = _outer(self._tensor(r.children[0]), False)
         return [self._result(outs[i]) if i in outs else _cut(whole, axis, n) for i, n in enumerate(sizes)]
+
+    def _spares(self, r: Row) -> bool:
+        """Whether it leaves out results that nobody takes. What it costs is asked of the first alone."""
+        name = full_name(self.reading.payloads.nodes[r.attrs[0]]) if r.op in OPAQUE else self.ops[r.op].forms[-1].name
+        return name in _SPARING
 
     def _result(self, c: int) -> _Seen:
         return _outer(self._tensor(c), c in self._taken)

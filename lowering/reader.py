@@ -197,7 +197,7 @@ class _Reader:
                 with understanding(node):
                     spelled = entry.spell(Read(node, self.opset, self.shapes))
                     also = entry.also(Read(node, self.opset, self.shapes)) if entry.also else None
-            if spelled is not None and not holds(spelled):
+            if spelled is not None and (not holds(spelled) or not self._one_type(spelled)):
                 spelled = None
             opaque: Spelling = ("Op", node, [v for v in node.inputs if v is not None], self._captured(node))
             known = [opaque] if spelled is None else [s for s in (spelled, also) if s is not None]
@@ -218,6 +218,13 @@ class _Reader:
         dtypes = (self.shapes.of(v).dtype for v in values if v is not None)
         return any(dtype is not None and dtype.value not in NAMES for dtype in dtypes)
 
+    def _one_type(self, spelled: Spelling) -> bool:
+        """Whether operands that a fused operator's term has of one type are; the operator may take several."""
+        if not isinstance(spelled, tuple) or (op := self.terms.ops[spelled[0]]).role != "fused":
+            return True
+        named = {name: a for (name, _), a in zip(op.operands, spelled[1:], strict=True) if isinstance(a, ir.Value)}
+        return len({self.shapes.of(named[name]).dtype for name in op.same if name in named}) <= 1
+
     def _captured(self, node: ir.Node) -> list[ir.Value]:
         """Values of this graph, or of outer ones, that the node's bodies use."""
         inside = {graph for body in graphs_of(node) for graph in (body, *body.subgraphs())}
@@ -227,10 +234,15 @@ class _Reader:
 
     def _node(self, node: ir.Node) -> None:
         for spelling in self._spellings(node):
-            if isinstance(spelling, tuple) and spelling[0] in ("Split", "Op") and len(node.outputs) > 1:
+            if isinstance(spelling, list):
+                for out, each in zip(node.outputs, spelling, strict=False):
+                    if each is not None and out.name:
+                        self._bind(out, self._term(each, self.ids.get(out)))
+            elif isinstance(spelling, tuple) and spelling[0] in ("Split", "Op") and len(node.outputs) > 1:
                 whole = self._term(spelling) if spelling[0] == "Split" else self._opaque(spelling, "OpN")
                 for i, out in enumerate(node.outputs):
-                    self._bind(out, self.terms.add("Out", whole, i, into=self.ids.get(out)))
+                    if out.name:
+                        self._bind(out, self.terms.add("Out", whole, i, into=self.ids.get(out)))
             else:
                 into = self.ids.get(node.outputs[0])
                 if isinstance(spelling, tuple) and spelling[0] == "Op":

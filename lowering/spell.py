@@ -22,7 +22,8 @@ from .model.einsum import product
 from .positions import gathered
 from .shapes.inference import Shapes, ValueFacts
 
-Spelling = tuple[Any, ...] | ir.Value
+#: A list has a spelling for each output, or None.
+Spelling = tuple[Any, ...] | ir.Value | list[tuple[Any, ...] | None]
 _Integer = int  # a method of Read hides the name
 _Integers = tuple[int, ...]
 _Dims = tuple[int | str, ...]
@@ -98,8 +99,13 @@ class Read:
         """Whether the axis an attribute names is the last one."""
         return _last(self.int(name, default), _rank(self)) == -1
 
+    def takes(self, output: _Integer) -> bool:
+        """Whether somebody takes the output at that place."""
+        found = self.node.outputs[output : output + 1]
+        return any(bool(o.uses()) or o.is_graph_output() for o in found)
+
     def only_first_output(self) -> bool:
-        return not any(o is not None and (o.uses() or o.is_graph_output()) for o in self.node.outputs[1:])
+        return not any(map(self.takes, range(1, len(self.node.outputs))))
 
 
 def _last(axis: int, rank: int | None) -> int | None:

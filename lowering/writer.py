@@ -162,11 +162,11 @@ class Writer:
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1,
+        domain: str = "", outputs: int = 1, sparing: bool = False,
     ) -> Any:  # fmt: skip
         """A new node; its value is that of the current class."""
         attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]
-        return self._node(op, inputs, attrs, domain, outputs, self._survivor(op, domain, outputs))
+        return self._node(op, inputs, attrs, domain, outputs, self._survivor(op, domain, outputs), sparing)
 
     def _survivor(self, op: str, domain: str, outputs: int) -> ir.Node | None:
         """The node of the model this one continues: same class, same operator."""
@@ -182,9 +182,13 @@ class Writer:
 
     def _node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], domain: str,
-        outputs: int, old: ir.Node | None,
+        outputs: int, old: ir.Node | None, sparing: bool = False,
     ) -> Any:  # fmt: skip
-        made = [self._value(i if outputs > 1 else None, old) for i in range(outputs)]
+        taken = [i for i in range(outputs) if not sparing or self._takes(i)]
+        made = [
+            self._value(i if outputs > 1 else None, old) if i in taken else ir.Value(name="")
+            for i in range(taken[-1] + 1)
+        ]
         self._add(op, inputs, attributes, domain, made, old)
         return made if outputs > 1 else made[0]
 
@@ -210,8 +214,7 @@ class Writer:
             return self._again[1]
         cls = self._current if index is None else self._out_class(index)
         out = self._outputs.get(cls) if cls is not None else None
-        row = self.choice.get(cls) if cls is not None else None
-        given = index is None or (row is not None and row.op == "Out" and row.children[0] == self._current)
+        given = index is None or self._takes(index)
         if out is not None and cls is not None and given and cls not in self._taken:
             self._taken.add(cls)
             return self._ranked(like(out, out.name), cls)
@@ -251,6 +254,12 @@ class Writer:
             known = value.shape if value.shape is not None and len(value.shape) == len(dims) else [None] * len(dims)
             value.shape = ir.Shape([own.get(str(d), k) for d, k in zip(dims, known, strict=True)])
         return value
+
+    def _takes(self, index: int) -> bool:
+        """Whether the result takes that output of the current class, which is a node."""
+        cls = self._out_class(index)
+        row = None if cls is None else self.choice.get(cls)
+        return row is not None and row.op == "Out" and row.children[0] == self._current
 
     def _out_class(self, index: int) -> int | None:
         return self._out_rows.get((self._current, index))

@@ -15,6 +15,7 @@ from ..egraph.engine.lang import (
     Tensor,
     apply,
     call,
+    dim,
     dtype,
     eq,
     exactly,
@@ -29,7 +30,7 @@ from ..egraph.engine.lang import (
     thin,
 )
 from ..egraph.terms import Op
-from ..egraph.terms.activation import FAST_GELU, GELU, QUICK_GELU
+from ..egraph.terms.activation import BIAS_GELU, FAST_GELU, GELU, QUICK_GELU
 from .numbers import ROUNDED, about
 from .scales import scaled
 
@@ -261,6 +262,16 @@ def gelu_sigmoid(x: Tensor, v: Float, kind: int) -> Sides:
     """x * sigmoid(2 sqrt(2/pi) * cubic(x)) = FastGelu(x)   as sigmoid(2 t) = (1 + tanh(t)) / 2"""
     when = [*about(v, x, 2 * _ROOT, kind, _DIGITS), *_runs(FAST_GELU, x)]
     return Sides(x * sigmoid(scaled(cubic(x), v)), apply(FAST_GELU, x), when=when)
+
+
+@rule(
+    stage="target", contract="reassociated", holds=[dict(x="b s h", b="h"), dict(x="h:float16", b="h:float16")],
+    refuse=[dict(x="b s 1", b="h"), dict(x="b h", b="b h"), dict(x="b h", b="1"), dict(x="b h", b="")],
+)  # fmt: skip
+def bias_gelu(x: Tensor, b: Tensor) -> Sides:
+    """Gelu(x + b) = BiasGelu(x, b)"""
+    when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), supported(BIAS_GELU.name, x)]
+    return Sides(apply(GELU, x + b), apply(BIAS_GELU, x, b), when=when)
 
 
 @rule(stage="fuse", contract="reassociated", holds=[dict(x="b h", alpha=1.702), dict(x="b h", alpha=3.0)])

@@ -7,7 +7,9 @@ Sources: RMSNorm (arXiv 1910.07467), ONNX LayerNormalization-17, RMSNormalizatio
 
 from __future__ import annotations
 
-from ..egraph.engine.assumption import NO_CANCELLATION
+from typing import Any
+
+from ..egraph.engine.assumption import NO_CANCELLATION, SUMS_REORDERED
 from ..egraph.engine.lang import (
     Float,
     Int,
@@ -22,12 +24,14 @@ from ..egraph.engine.lang import (
     float_of,
     floating,
     ints,
+    le,
     ne,
     num,
     rank,
     real,
     rule,
     scalar,
+    sizes,
     squeeze,
     supported,
     tensor,
@@ -206,3 +210,49 @@ def layer_norm(x: Tensor, w: Tensor, b: Tensor, eps: Float) -> Sides:
     """LayerNormalization(x, w, eps) + b = LayerNormalization(x, w, b, eps)"""
     when = [eq(rank(b), 1), eq(dim(b, -1), dim(x, -1)), eq(dtype(b), dtype(x))]
     return Sides(call("LayerNorm", x, w, tensor("Absent"), eps) + b, call("LayerNorm", x, w, b, eps), when=when)
+
+
+# ----------------------------------------------------------------------------------------------------------- skip norms
+
+_SUM: dict[str, Any] = dict(x="b s h", skip="b s h", w="h", b="h", eps=1e-5)
+_HALVES = {name: text if name == "eps" else f"{text}:float16" for name, text in _SUM.items()}
+_NO_SUM = [dict(_SUM, skip="b 1 h"), dict(_SUM, skip="h"), dict(_SUM, x="b 1 h"), dict(_SUM, x="h", skip="h"),
+           dict(_SUM, x="b 2 s h", skip="b 2 s h"), dict(_SUM, eps=-1e-5)]  # fmt: skip
+
+
+def _norms(total: Tensor, x: Tensor, skip: Tensor, bias: Tensor, w: Tensor, b: Tensor, eps: Float, kind: int) -> Any:
+    """The norm of a total, and the node that makes both: of RMSNorm (0), of LayerNorm without b (1) or with it (2)."""
+    if kind == 0:
+        return tensor("RMSNorm", total, w, eps), call("SkipRMSNorm", x, skip, w, bias, eps)
+    shift = b if kind == 2 else tensor("Absent")
+    return tensor("LayerNorm", total, w, shift, eps), call("SkipLayerNorm", x, skip, w, shift, bias, eps)
+
+
+@rule(
+    stage="target", contract="reassociated", expand=dict(kind=(0, 1, 2), r=(2, 3)),
+    holds=[_SUM, dict(_SUM, x="s h", skip="s h", eps=0.5), _HALVES], refuse=_NO_SUM,
+)  # fmt: skip
+def skip_norm(x: Tensor, skip: Tensor, w: Tensor, b: Tensor, eps: Float, kind: int, r: int) -> Sides:
+    """norm(x + skip, w, eps) = the first result of a skip norm of x and skip, whose last is x + skip"""
+    normed, node = _norms(x + skip, x, skip, tensor("Absent"), w, b, eps, kind)
+    when = [eq(rank(x), r), eq(sizes(x), sizes(skip)), le(real(0.0), eps),
+            supported("SkipLayerNorm" if kind else "SkipRMSNorm", x)]  # fmt: skip
+    states = [(x + skip, tensor("Out", node, 3))]
+    return Sides(normed, tensor("Out", node, 0), when=when, states=states, once=True)
+
+
+@rule(
+    stage="target", contract="finite", assumes=[SUMS_REORDERED], expand=dict(kind=(0, 1, 2), place=(0, 1)),
+    holds=[dict(_SUM, v="h"), {**_HALVES, "v": "h:float16"}],
+    refuse=[dict(_SUM, x="b s 1", v="h"), dict(_SUM, v="s h"), dict(_SUM, v="1")],
+)  # fmt: skip
+def skip_norm_bias(
+    x: Tensor, skip: Tensor, v: Tensor, w: Tensor, b: Tensor, eps: Float, kind: int, place: int
+) -> Sides:  # fmt: skip
+    """skip norm of x + v and skip, or of skip and x + v, = skip norm of x and skip with the bias v; so are the sums"""
+    both = (skip, x + v) if place else (x + v, skip)
+    _, apart = _norms(x, *both, tensor("Absent"), w, b, eps, kind)
+    _, node = _norms(x, x, skip, v, w, b, eps, kind)
+    when = [eq(rank(v), 1), eq(dim(v, -1), dim(x, -1))]
+    return Sides(tensor("Out", apart, 0), tensor("Out", node, 0), when=when,
+                 states=[(tensor("Out", apart, 3), tensor("Out", node, 3))])  # fmt: skip

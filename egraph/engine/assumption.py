@@ -35,4 +35,5 @@ HALF_SCORES = Assumption("attention scores in float16 stay well above its lowest
 SMALL_SCORES = Assumption("attention scores stay well below 1e8 in magnitude", loose=True)
 FINITE = Assumption("no value that a rewrite replaces is NaN or infinite", loose=True)
 NO_CANCELLATION = Assumption("variances of moments, mean(x^2) - mean(x)^2, are not lost to rounding", loose=True)
+SUMS_REORDERED = Assumption("sums of three are not lost to rounding in another order", loose=True)
 ZERO_SIGNS = Assumption("whether a zero is negative does not matter", loose=True)

@@ -41,8 +41,8 @@ class Pattern:
         return type(e)(e.head, args, e.op)
 
 
-def flatten(term: Expr) -> Pattern:
-    """The pattern that matches a term; the subterms of a subterm come before it."""
+def flatten(term: Expr, once: bool = False) -> Pattern:
+    """The pattern that matches a term, in one order if `once`; the subterms of a subterm come before it."""
     atoms, sums = list[Fact](), list[Fact]()
     known, names = dict[tuple[Any, ...], Expr](), dict[tuple[Any, ...], Expr]()
 
@@ -63,7 +63,7 @@ def flatten(term: Expr) -> Pattern:
             sums.append(Fact("=", (v, flat)))
             return v
         names[key] = v
-        symmetric = e.op is not None and e.op.commutative
+        symmetric = e.op is not None and e.op.commutative and not once
         atoms.append(Fact(f"sym-{e.head}", (v, *args)) if symmetric else Fact("=", (v, flat)))
         return v
 

@@ -28,7 +28,9 @@ class Sides:
 
     `states` are further equalities: dimensions no shape law can derive, other outputs of the same node. With `replaces`
     the left term is done with once the right one exists: no rule looks at it again. For markers only. What follows
-    from these is computed when it is first asked for, and kept: every e-graph asks every law the same.
+    from these is computed when it is first asked for, and kept: every e-graph asks every law the same. With `once`,
+    what commutes on the left is matched in the order in which it was written, and not in both: for a right side that is
+    as good in the other.
     """
 
     lhs: Expr
@@ -36,6 +38,7 @@ class Sides:
     when: Sequence[Guard] = ()
     states: Sequence[tuple[Expr, Expr]] = ()
     replaces: bool = False
+    once: bool = False
 
     @cached_property
     def takes(self) -> frozenset[str]:
@@ -55,7 +58,7 @@ class Sides:
     @cached_property
     def pattern(self) -> Pattern:
         """The left side as egglog matches it."""
-        return flatten(self.lhs)
+        return flatten(self.lhs, self.once)
 
     @cached_property
     def _printed(self) -> tuple[list[str], str, list[str], str]:
@@ -63,7 +66,8 @@ class Sides:
         p = self.pattern
         guards = together([p.named(f) for g in self.when for f in g.facts])
         facts = [f.text() for f in (*p.atoms, *guards, *p.sums)]
-        stated = [f"(union {a.text()} {b.text()})" for a, b in self.states]
+        states = [[p.names.get(e.key()) or p.named(e) for e in both] for both in self.states]
+        stated = [f"(union {a.text()} {b.text()})" for a, b in states]
         term = next((f.args[1].text() for f in p.atoms if f.args[0] is p.root and f.head == "="), "")
         return facts, f"{p.root.text()} {self.rhs.text()}", stated, term
 

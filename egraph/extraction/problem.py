@@ -161,7 +161,32 @@ def prune(nodes: Sequence[ENode], roots: Sequence[int]) -> Problem:
         ]
         for cls, indices in grounded.items()
     }
+    _unbundle(options, users, set(roots))
     return Problem(options, set(roots), unit)
+
+
+def _unbundle(options: dict[int, list[Option]], users: dict[int, list[int]], roots: set[int]) -> None:
+    """Drop what gives several classes at once where other options of all of them cost no more together.
+
+    These take its operands alone, or besides such classes whose option takes nothing else. They can take its place in
+    any choice: a class of that kind that is chosen already stays as it is, unless it needs what is replaced.
+    """
+    by_node = {option.node: option for found in options.values() for option in found}
+    for cls, found in options.items():
+        if len(found) != 1 or len(users.get(cls, ())) < 2 or cls in roots:
+            continue
+        [whole] = found
+        taken = [by_node[k] for k in users[cls] if k in by_node]
+        if any(len(user.children) > 1 for user in taken):
+            continue
+        apart = {user.cls: [o for o in options[user.cls] if o.node != user.node] for user in taken}
+        plain = {c: [o for o in others if o.children <= whole.children] for c, others in apart.items()}
+        below = whole.children | {c for c, others in plain.items() if others}
+        near = [plain[c] or [o for o in others if o.children <= below] for c, others in apart.items()]
+        weights = [min((option.weight for option in each), default=math.inf) for each in near]
+        if len(near) == len(taken) and sum(weights) <= whole.weight:
+            for user in taken:
+                options[user.cls].remove(user)
 
 
 def reduce(problem: Problem) -> bool:

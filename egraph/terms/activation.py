@@ -60,6 +60,12 @@ FAST_GELU = declare(
     requires=refusing(lambda x: not x.ndim, "onnxruntime's FastGelu takes no scalar"),
     forms=(form(f"{_MS}FastGelu", "x"),), reads={f"{_MS}FastGelu": _read_alone("FastGelu")},
 )  # fmt: skip
+BIAS_GELU = declare(
+    "BiasGelu", "x b", lambda x, b: _gelu(x + b), "same", role="fused", same="x b", weights="b", floating=True,
+    requires=refusing(lambda x, b: b.shape != x.shape[-1:], "the bias of a BiasGelu is a vector of the last axis"),
+    forms=(form(f"{_MS}BiasGelu", "x b"),),
+    reads={f"{_MS}BiasGelu": lambda node: ("Gelu", ("Add", node.x(0), node.x(1)))},
+)  # fmt: skip
 QUICK_GELU = declare(
     "QuickGelu", "x alpha:f64", _quick_gelu, "same", role="fused", floating=True,
     forms=(form(f"{_MS}QuickGelu", "x", "alpha"),),
@@ -72,5 +78,6 @@ TERMS: tuple[Op, ...] = (
     declare("TanhPlus", "x", _tanh_plus, "same", role="marker", floating=True),
     GELU,
     FAST_GELU,
+    BIAS_GELU,
     QUICK_GELU,
 )

@@ -47,11 +47,13 @@ class NodeView(Protocol):
     def float(self, name: str, default: float) -> float: ...
     def string(self, name: str, default: str) -> str: ...
     def last_axis(self, name: str, default: _Integer) -> bool: ...
+    def takes(self, output: _Integer) -> bool: ...
     def only_first_output(self) -> bool: ...
 
 
-#: A node as `(term name, operand, ...)`, or None where it means something the term does not.
-NodeReader = Callable[[NodeView], tuple[Any, ...] | None]
+#: A node as `(term name, operand, ...)`, or a list with that of each output, or None for one that nobody takes; None
+#: where the node means something that the term does not.
+NodeReader = Callable[[NodeView], tuple[Any, ...] | list[tuple[Any, ...] | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Form:
     attributes: tuple[Attribute, ...]
     since: int = 1
     outputs: str = ""  # of a node: their number, or the vector operand that has an element for each
+    sparing: bool = False  # an output that nobody takes is left out
     kernel: str = ""
     defaults: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     indexes: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -101,14 +104,14 @@ def form(
 
     kind: "OpType" or "domain::OpType". inputs: names of operands by position, "-" for one left out, "name?1" for one
     left out where it is 1. attributes: "name", "name=operand" or "name=[operand]", with "?0" if it is left out where it
-    is 0; "name:-1" for a constant.
+    is 0; "name:-1" for a constant. outputs: as in `Form`, with "?" if those that nobody takes are left out.
     """
     domain, _, op_type = kind.rpartition("::")
     places = [word.partition("?") for word in inputs.split()]
     return Form(
         "" if domain == "ai.onnx" else domain, op_type, tuple(name.replace("-", "") for name, _, _ in places),
-        tuple(_attribute(word) for word in attributes.split()), since, outputs, kernel or op_type,
-        MappingProxyType({name: int(default) for name, _, default in places if default}), indexes,
+        tuple(_attribute(word) for word in attributes.split()), since, outputs.rstrip("?"), outputs.endswith("?"),
+        kernel or op_type, MappingProxyType({name: int(default) for name, _, default in places if default}), indexes,
     )  # fmt: skip
 
 

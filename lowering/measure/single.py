@@ -227,9 +227,9 @@ class _Printer:
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1,
+        domain: str = "", outputs: int = 1, sparing: bool = False,
     ) -> Any:  # fmt: skip
-        number = len(self.nodes)
+        number, outputs = len(self.nodes), 1 if sparing else outputs
         made = [ir.Value(name=f"{self._prefix}value_{number}_{k}") for k in range(outputs)]
         attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]
         self.nodes.append(ir.Node(domain, op, list(inputs), attrs, outputs=made, name=f"{self._prefix}node_{number}"))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from ...egraph.terms.norm import WEIGHTED
 from ..model.einsum import parsed
 from ..model.operators import SAME
 from .dims import Dim
@@ -19,6 +20,12 @@ def same(node: Operation) -> Outputs:
     if len(node.node.outputs) != 1:
         return None
     return [Known(node[0].dtype, node[0].dims)]
+
+
+def weighted(node: Operation) -> Outputs:
+    """A norm has the type of its weight, which may be another than its operand's."""
+    data, weight = node[0], node[1]
+    return same(node) if data.dtype == weight.dtype else [Known(weight.dtype, data.dims)]
 
 
 def matmul(node: Operation) -> list[Known]:
@@ -304,6 +311,7 @@ def einsum(node: Operation) -> Outputs:
 
 TABLE: Mapping[str, Function] = {
     **dict.fromkeys(SAME, same),
+    **dict.fromkeys(WEIGHTED, weighted),
     **dict.fromkeys(("IsNaN", "IsInf"), lambda node: [Known(ir.DataType.BOOL, node[0].dims)]),
     "Identity": lambda node: [node[0]],
     "Einsum": einsum,

@@ -168,6 +168,24 @@ def test_skip_norms_are_dearer_than_add_and_norm(width: int, seq: int, dtype: st
     assert rms > total(*add_norm("RMSNorm", dtype, seq, width))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [16, 256, 576, 768, 2048])
+def test_skip_rms_norms_pay_for_a_few_hundred_elements_alone(width: int, dtype: str) -> None:
+    x, weight = tensor(dtype, 1, 1, width), tensor(dtype, width, const=True)
+    fused = total(work("SkipRMSNorm", [x, x, weight], x, x))
+    faster = width <= 256 and dtype == "float32"
+    assert width == 16 or (fused < total(*add_norm("RMSNorm", dtype, 1, width))) == faster
+
+
+@pytest.mark.parametrize("seq", [1, 16, 128])
+@pytest.mark.parametrize("width", [3072, 8192])
+def test_a_bias_inside_gelu_pays_in_float16_alone(seq: int, width: int) -> None:
+    for dtype in DTYPES:
+        x, bias = tensor(dtype, 1, seq, width), tensor(dtype, width, const=True)
+        parts = total(work("Add", [x, bias], x), work("Gelu", [x], x))
+        assert (total(work("BiasGelu", [x, bias], x)) < parts) == (dtype == "float16")
+
+
 @pytest.mark.parametrize("seq", POINTS)
 def test_gelu_pays_in_float32_and_never_in_float16(seq: int) -> None:
     x, h = tensor("float32", 1, seq, 3072), tensor("float16", 1, seq, 3072)
@@ -338,7 +356,7 @@ def test_fast_gelu_ratio_is_near_the_measured_one(seq: int, ratio: float) -> Non
 @pytest.mark.parametrize(("seq", "ratio"), [(1, 1.8), (128, 4.4), (512, 5.0)])
 def test_skip_layer_norm_ratio_is_near_the_measured_one(seq: int, ratio: float) -> None:
     x, w = tensor("float32", 1, seq, 768), tensor("float32", 768, const=True)
-    fused = total(work("SkipLayerNormalization", [x, x, w, w], x, x))
+    fused = total(work("SkipLayerNorm", [x, x, w, w], x, x))
     assert near(fused / total(*add_norm("LayerNorm", "float32", seq, 768)), ratio)
 
 

@@ -257,6 +257,39 @@ def test_multi_output_node_replaces_two() -> None:
     assert (result.cost, result.choice) == (16, {0: 0, 1: 4, 2: 5, 3: 3, 4: 6})
 
 
+def random_bundles(rng: random.Random) -> tuple[list[ENode], list[int]]:
+    """Nodes of several results, each of which may be had in other ways, too; these may take one another's results."""
+    leaves, results, count = range(3), range(3, 9), rng.randint(1, 3)
+    nodes = [ENode(cls, (), rng.randint(0, 3)) for cls in leaves]
+    for cls in results:
+        for _ in range(rng.randint(0, 2)):
+            nodes.append(ENode(cls, tuple(rng.sample(range(9), rng.randint(0, 2))), rng.randint(0, 4)))
+    for bundle in range(10, 10 + count):
+        children = rng.sample(leaves, 2) + rng.sample(results, rng.randint(0, 1))
+        nodes.append(ENode(bundle, tuple(children), rng.randint(0, 9)))
+        nodes += [ENode(cls, (bundle,), 0) for cls in rng.sample(results, rng.randint(2, 3))]
+    rng.shuffle(nodes)
+    return nodes, rng.sample(results, rng.randint(1, 3))
+
+
+def test_a_bundle_that_its_parts_replace_is_dropped_and_no_other() -> None:
+    rng, dropped, compared = random.Random(0), 0, 0
+    while compared < 1500:
+        nodes, roots = random_bundles(rng)
+        best = min((key(nodes, choice) for choice in choices(nodes, roots)), default=None)
+        if best is None:
+            continue
+        compared += 1
+        result = extract(nodes, roots)
+        check(nodes, roots, result)
+        assert key(nodes, result.choice) == best
+        left = prune(nodes, roots).options
+        outputs = {n for n, node in enumerate(nodes) if node.children and node.children[0] >= 10}
+        kept = {option.node for options in left.values() for option in options}
+        dropped += bool(outputs - kept) and all(set(nodes[n].children) <= left.keys() for n in outputs)
+    assert dropped > 100
+
+
 def test_ties_go_to_fewer_nodes_then_to_the_lower_index() -> None:
     fewer = [ENode(0, (1,), 1), ENode(1, (), 1), ENode(0, (), 2)]
     assert extract(fewer, [0]).choice == {0: 2}

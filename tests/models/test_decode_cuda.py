@@ -73,7 +73,8 @@ def test_one_node_per_layer() -> None:
     assert ops.count("GroupQueryAttention") == LAYERS
     assert "RotaryEmbedding" not in ops
     assert "Softmax" not in ops
-    assert sum(op in ("SimplifiedLayerNormalization", "RMSNormalization") for op in ops) == 2 * LAYERS + 1
+    assert ops.count("SkipSimplifiedLayerNormalization") == 2 * LAYERS
+    assert sum(op in ("SimplifiedLayerNormalization", "RMSNormalization") for op in ops) == 1
     for n in model.graph.node:
         if n.op_type == "GroupQueryAttention":
             attributes = {a.name: helper.get_attribute_value(a) for a in n.attribute}

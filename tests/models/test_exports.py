@@ -10,7 +10,7 @@ from onnx_egraph import saturate_and_extract
 
 EXPORTS = Path(__file__).parent / "exports"
 ATTENTION = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
-NORM = {"RMSNormalization", "LayerNormalization"}
+NORM = {"RMSNormalization", "LayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
 GELU = {"Gelu", "FastGelu"}
 
 #: rotary, attention, norm and gelu operators that must be in the result

@@ -8,7 +8,7 @@ import onnx.parser
 import onnxruntime as ort
 import pytest
 
-from onnx_egraph import saturate_and_extract
+from onnx_egraph import NodeCount, saturate_and_extract
 from onnx_egraph.egraph.engine.assumption import NO_CANCELLATION
 
 
@@ -61,3 +61,15 @@ def test_moments_that_cancel_are_an_assumption() -> None:
     noise = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
     feed = {"x": np.float32(1000.3) + noise * np.float32(1e-3)}
     np.testing.assert_array_equal(run(strict.model, feed), run(model, feed))
+
+
+def test_a_norm_has_the_type_of_its_weight() -> None:
+    """onnxruntime takes one of another type than x, and gives that."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float16[b, s, 8] x, float16[b, s, 8] y) => (float[b, s, 8] z, float16[b, s, 8] h, float16[b, s, 8] t)
+        <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+        t = Add(x, y) z = SimplifiedLayerNormalization <axis = -1, epsilon = 0.00001, stash_type = 1> (t, w)
+        h = Cast <to = 10> (z) }""")
+    result = saturate_and_extract(model, cost=NodeCount(), verify=True)
+    assert result.report.verified
+    assert [n.op_type for n in result.model.graph.node] == ["Add", "SimplifiedLayerNormalization", "Cast"]

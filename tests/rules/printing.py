@@ -37,7 +37,7 @@ class Sheet:
 
     def node(
         self, op: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any] | None = None, *,
-        domain: str = "", outputs: int = 1,
+        domain: str = "", outputs: int = 1, sparing: bool = False,
     ) -> Any:  # fmt: skip
         made = [ir.Value(name=f"v{len(self.nodes)}_{i}") for i in range(outputs)]
         attrs = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]

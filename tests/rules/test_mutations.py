@@ -43,6 +43,7 @@ EQUIVALENT: dict[str, str] = {
     "grouped-plus-another axis": "both axes have size 1",
     "softmax-cleared-another number [12]": "a softmax does not show what all seen scores share, nor how low -inf is",
     "root-mean-square-plus for minus": "what is added is 0",
+    "skip-norm*-operands swapped*": "the two that are added may stand in either order",
     "guard-behind-another number": "which rows are NaN does not depend on the scale",
 }
 
