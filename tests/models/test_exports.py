@@ -11,7 +11,7 @@ from onnx_egraph import saturate_and_extract
 EXPORTS = Path(__file__).parent / "exports"
 ATTENTION = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
 NORM = {"RMSNormalization", "LayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
-GELU = {"Gelu", "FastGelu"}
+GELU = {"BiasGelu", "Gelu", "FastGelu"}
 
 #: rotary, attention, norm and gelu operators that must be in the result
 #: (LayerNormalization may be there from the start)
