@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 import onnx_ir as ir
 
 from ..egraph.budget import Budget, Limits
-from ..egraph.errors import ModelError
 from ..egraph.targets import CostModel, Target
 from ..egraph.targets import target as find_target
 from ..lowering.measure.machine import Machine
 from ..lowering.measure.race import Standing, Timed, feeds_at, race
 from ..lowering.model.operators import full_name
-from ..lowering.verify.feeds import Given, read_model
-from ..lowering.verify.session import CPU, Session, Source, reason, source_of
+from ..lowering.verify.feeds import read_model
+from ..lowering.verify.session import CPU, Session, Source, source_of
 from ..optimize import saturate
 from .experiment import Experiment
 from .finding import Finding
@@ -119,29 +117,7 @@ class _Graph:
     ranks: dict[str, int] = field(default_factory=dict)
 
     def session(self) -> Timed:
-        with _told_of(self.name):
-            return _Loaded(self.name, Session(self.source, optimize=True, threads=1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A session, and whose it is."""
-
-    graph: str
-    session: Session
-
-    def seconds(self, feed: Mapping[str, Given], count: int) -> float:
-        with _told_of(self.graph):
-            return self.session.seconds(feed, count)
-
-
-@contextmanager
-def _told_of(graph: str) -> Iterator[None]:
-    """What onnxruntime says of a graph is a ModelError that names it."""
-    try:
-        yield
-    except Exception as error:  # onnxruntime's exceptions share no base of their own
-        raise ModelError(f"onnxruntime does not run {graph}: {reason(error)}") from error
+        return Session(self.source, optimize=True, threads=1)
 
 
 def _known(number: float) -> float | None:
