@@ -18,7 +18,7 @@ class Packing:
     """`tensors` has what is stored of each class, and `rows` the e-nodes that it is made of.
 
     `copies` are the concatenations of which a part is needed besides, by something else than the products that the
-    whole one serves. To store such a one would be to store that part twice.
+    whole one serves. To store such a one would be to store that part twice, which is nothing for vectors.
     """
 
     def __init__(self, frozen: Frozen, reading: Reading, ops: Mapping[str, Op]) -> None:
@@ -46,9 +46,10 @@ class Packing:
         for r in found:
             cells = self._listed(r.children[0])
             parts = [cell.children[0] for cell in cells if cell.children]
-            if any(c not in self._stored or frozen.rank.get(c) != 2 for c in parts):
+            ranks = {frozen.rank.get(c) for c in parts}
+            if not parts or any(c not in self._stored for c in parts) or ranks not in ({1}, {2}):
                 continue
-            if self._elsewhere(r, cells, served.get(r.cls, set())):
+            if ranks == {2} and self._elsewhere(r, cells, served.get(r.cls, set())):
                 self.copies.add(r)
                 continue
             tensors = [values[self._stored[c].attrs[0]].const_value for c in parts]

@@ -331,7 +331,7 @@ class _Reader:
         if term is None:
             term = self._constants[key] = self._leaf("Const", value)
             self.terms.state("const", term)
-            if tensor.dtype in _FLOATS and len(tensor.shape) == 2:
+            if tensor.dtype in _FLOATS and len(tensor.shape) in (1, 2):
                 self.terms.state("weight-number", term, term)
             self._constant_facts(tensor, term)
         return term

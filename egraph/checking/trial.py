@@ -153,8 +153,8 @@ class _Seed:
         if self.how.right:
             both = enumerate((sides.lhs, sides.rhs))
             stated += [("", f"(union (V {_MARK - 2 - i}) {self.text(s)})") for i, s in both]
-        for fact in (f for g in sides.when for f in g.facts if f.head == "weights-of"):  # only a whole graph tells
-            stated.append(("weights-of", self.text(fact)))
+        groups = ("weights-of", "biases-of")  # only a whole graph tells of them
+        stated += [(f.head, self.text(f)) for g in sides.when for f in g.facts if f.head in groups]
         left_out = self.how.without if self.how.sources else self.how.without | {"source"}
         return [command for kind, command in stated if kind not in left_out]
 

@@ -113,8 +113,9 @@ FACTS: Mapping[str, Declared] = MappingProxyType({
     "floating": Declared("i64"), "filled": Declared("T", "f64"),
     "dimsum": Declared("Dim Dim Dim"), "dimplus": Declared("Dim Dim i64"),
     "const": Declared("T", says="{0} is a constant"),
-    "weight-number": Declared("T", "i64", merge="(min old new)"),  # the number of a constant matrix
+    "weight-number": Declared("T", "i64", merge="(min old new)"),  # the number of a constant matrix or vector
     "weights-of": Declared("T TL", says="{0} is multiplied by each of {1}"),
+    "biases-of": Declared("T TL TL", says="{0} is multiplied by each of {1}, and each of {2} added"),
     "doubled": Declared("T i64 i64", says="{0} repeats itself", holds=doubled, anchors=True),
     "turns": Declared("T i64 i64", says="{0} turns pairs", holds=turns, anchors=True),
     "irange": Declared("T i64 i64 i64", says="{0} is a range"),

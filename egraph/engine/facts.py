@@ -283,7 +283,7 @@ SHAPES: dict[str, list[tuple[str, str]]] = {
         ("(= $0 (Cons x (Cons y (Nil)))) (= m (len x)) (= d (elem y i))", "(union (elem o (+ m i)) d)"),
     ],
     "beside": [
-        ("", "(set (rank o) 2)"),
+        ("(= $0 (Cons x l)) (= r (rank x))", "(set (rank o) r)"),
         ("(= $0 (Cons x l)) (= d (dim x -2))", "(union (dim o -2) d)"),
         ("(= n (width-of $0))", "(union (dim o -1) (DNum n))"),
     ],

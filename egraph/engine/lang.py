@@ -117,12 +117,12 @@ def elem(x: Expr, index: int | Int) -> Expr:
 
 
 def item(xs: Tensors, index: int | Int) -> Tensor:
-    """Element `index` of a list of tensors that `weights` tells of."""
+    """Element `index` of a list of tensors that `weights` or `biases` tells of."""
     return Tensor("item-of", (xs, lift(index, INT)))
 
 
 def widths(xs: Tensors) -> Fact:
-    """The numbers of columns of such a list, all of known matrices."""
+    """The last sizes of such a list, all of known ones."""
     return Fact("widths-of", (xs,))
 
 
@@ -218,9 +218,20 @@ def weights(x: Expr, ws: Tensors) -> Guard:
 
     def test(env: dict[str, Any]) -> bool:
         given = np.asarray(x.value(env))
-        return all((w.dtype, *w.shape[:1]) == (given.dtype, *given.shape[-1:]) for w in ws.value(env))
+        shapes = [(w.dtype, w.ndim, *w.shape[:1]) for w in ws.value(env)]
+        return all(shape == (given.dtype, 2, *given.shape[-1:]) for shape in shapes)
 
     return relation("weights-of", x, ws, test=test)
+
+
+def biases(x: Expr, ws: Tensors, bs: Tensors) -> Guard:
+    """ws are those matrices, and bs constant vectors that are added to the products, one to each."""
+
+    def test(env: dict[str, Any]) -> bool:
+        given, pairs = np.asarray(x.value(env)), zip(ws.value(env), bs.value(env), strict=True)
+        return all({w.dtype, b.dtype} == {given.dtype} and w.shape == (*given.shape[-1:], *b.shape) for w, b in pairs)
+
+    return relation("biases-of", x, ws, bs, test=test)
 
 
 def never(c: Expr) -> Guard:
@@ -277,10 +288,10 @@ def size_known(d: Expr) -> Guard:
 
 __all__ = [
     "DIM", "SWAP", "Dim", "Float", "Guard", "Int", "Ints", "Node", "Sides", "Tensor", "Tensors", "all_false",
-    "all_true", "apply", "arange", "at", "call", "cast", "concat", "count", "dim", "doubled", "dtype", "elem", "eq",
-    "exactly", "filled", "float_of", "floating", "ints", "is_const", "item", "le", "length", "lift", "load_egglog",
-    "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape", "rule",
-    "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze", "supported",
-    "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "weights", "widths",
-    "within", "zero_or_more", "zero_or_one",
+    "all_true", "apply", "arange", "at", "biases", "call", "cast", "concat", "count", "dim", "doubled", "dtype",
+    "elem", "eq", "exactly", "filled", "float_of", "floating", "ints", "is_const", "item", "le", "length", "lift",
+    "load_egglog", "lowest", "lt", "mask_exact", "ne", "near", "never", "num", "operator", "rank", "real", "reshape",
+    "rule", "same_batch", "scalar", "select", "shape", "size", "size_known", "sizes", "slice_", "squeeze",
+    "supported", "symbolic", "tensor", "thin", "transpose", "turns", "unsqueeze", "variable", "visible", "weights",
+    "widths", "within", "zero_or_more", "zero_or_one",
 ]  # fmt: skip

@@ -30,8 +30,8 @@ def _elem(x: Any, i: int) -> int | None:
 
 
 def _widths(xs: list[Any]) -> tuple[int, ...] | None:
-    """The numbers of columns of matrices; None if one is no matrix."""
-    return tuple(np.shape(x)[1] for x in xs) if all(np.ndim(x) == 2 for x in xs) else None
+    """The last sizes of matrices and vectors; None if one is neither."""
+    return tuple(np.shape(x)[-1] for x in xs) if all(np.ndim(x) in (1, 2) for x in xs) else None
 
 
 def number(x: Any) -> float | None:

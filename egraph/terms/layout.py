@@ -82,12 +82,12 @@ TERMS: tuple[Op, ...] = (
         short="cat", implied=True,
         requires=refusing(lambda xs, axis: len({x.dtype for x in xs}) > 1, "Concat of different element types"),
     ),
-    _moving(  # of matrices that are multiplied by one tensor
+    _moving(  # of matrices that are multiplied by one tensor, or of vectors that are added to the products
         "Beside", "xs:TL", lambda xs: np.concatenate(xs, axis=-1), "beside", "xs", dtype="list",
         plain="Concat", short="cat", forms=(form("Concat", "xs", "axis:-1"),),
         requires=refusing(
-            lambda xs: len({(x.dtype, x.shape[:-1]) for x in xs}) > 1 or xs[0].ndim != 2,
-            "matrices of different types or heights",
+            lambda xs: len({(x.dtype, x.shape[:-1]) for x in xs}) > 1 or xs[0].ndim not in (1, 2),
+            "matrices of different types or heights, or vectors of different types",
         ),
     ),
     _moving(

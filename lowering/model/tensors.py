@@ -5,6 +5,7 @@ onnx-ir keeps a tensor's name in the tensor, sets it when serializing, and share
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -63,8 +64,10 @@ class Joined(ir.LazyTensor):
     def __init__(self, parts: Sequence[ir.TensorProtocol], name: str | None = None) -> None:
         self.parts = tuple(parts)
         dtype, sizes = self.parts[0].dtype, [part.shape.numpy() for part in self.parts]
-        shape = ir.Shape([int(sizes[0][0]), sum(int(width) for _, width in sizes)])
-        super().__init__(lambda: ir.Tensor(self._rows(0, None), dtype), dtype, shape, name=name)
+        shape = ir.Shape([*map(int, sizes[0][:-1]), sum(int(size[-1]) for size in sizes)])
+        super().__init__(
+            lambda: ir.Tensor(self._rows(0, None).reshape(self.shape.numpy()), dtype), dtype, shape, name=name
+        )
 
     @property
     def outside(self) -> bool:
@@ -72,10 +75,12 @@ class Joined(ir.LazyTensor):
         return any(isinstance(part, ir.ExternalTensor) for part in self.parts)
 
     def _rows(self, first: int, last: int | None) -> npt.NDArray[np.generic]:
-        return np.concatenate([elements(part)[first:last] for part in self.parts], axis=-1)
+        """A vector has one row."""
+        arrays = [elements(part) for part in self.parts]
+        return np.concatenate([a.reshape(math.prod(a.shape[:-1]), a.shape[-1])[first:last] for a in arrays], axis=-1)
 
     def tofile(self, file: BinaryIO) -> None:
-        rows = int(self.shape.numpy()[0])
+        rows = math.prod(self.shape.numpy()[:-1])
         step = max(1, _CHUNK * rows // max(1, self.nbytes))
         for first in range(0, rows, step):
             file.write(ir.Tensor(self._rows(first, first + step), self.dtype).tobytes())

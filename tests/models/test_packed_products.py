@@ -121,11 +121,88 @@ def test_each_input_has_a_group_of_its_own() -> None:
     assert_equal_numbers(model, packed, "x y")
 
 
-def test_what_is_added_to_each_part_stays_behind_the_split() -> None:
-    nodes = "q1 = MatMul x wq; q = Add q1 bq; k1 = MatMul x wk; k = Add bk k1; v1 = MatMul x wv; v = Add v1 bv"
-    model = products(nodes, {**WEIGHTS, "bq": (96,), "bk": (32,), "bv": (32,)}, WIDTHS)
+BIASED = "q1 = MatMul x wq; q = Add q1 bq; k1 = MatMul x wk; k = Add bk k1; v1 = MatMul x wv; v = Add v1 bv"
+BIASES = {"bq": (96,), "bk": (32,), "bv": (32,)}
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_what_is_added_to_each_product_is_added_to_the_packed_one(rank: int, kind: str) -> None:
+    model = products(BIASED, {**WEIGHTS, **BIASES}, WIDTHS, rank=rank, kind=kind)
+    result = saturate_and_extract(model, cost=NodeCount(), verify=True)
+    assert kinds(result.model) == {"MatMul": 1, "Add": 1, "Split": 1}
+    assert sorted(tuple(t.dims) for t in result.model.graph.initializer if t.data_type != 7) == [(64, 160), (160,)]
+    assert_equal_numbers(model, result.model, rank=rank, kind=kind)
+    again = saturate_and_extract(result.model, cost=NodeCount())
+    assert again.report.unchanged
+    for node in result.model.graph.node:
+        derivation = result.explain(node.name)
+        assert derivation.complete, derivation.text()
+        assert set(derivation.rules) <= {"packed-sum", "packed-product"}
+
+
+def test_sums_are_packed_for_one_new_position_and_not_for_a_prompt() -> None:
+    space = saturate(products(BIASED, {**WEIGHTS, **BIASES}, WIDTHS))
+    assert kinds(space.extract(dims=DECODE).model) == {"MatMul": 1, "Add": 1, "Split": 1}
+    assert kinds(space.extract(dims=[Workload("prompt", {"s": 512})]).model) == {"MatMul": 3, "Add": 3}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "biases"),
+    [(BIASED.replace("k = Add bk k1", "k = Relu k1"), BIASES), (BIASED, {**BIASES, "bk": (1,)}),
+     (BIASED, {**BIASES, "bk": (1, 32)})],
+)  # fmt: skip
+def test_what_is_no_vector_for_each_stays_behind_the_split(nodes: str, biases: Mapping[str, tuple[int, ...]]) -> None:
+    model = products(nodes, {**WEIGHTS, **{n: b for n, b in biases.items() if n in nodes}}, WIDTHS)
+    packed = saturate_and_extract(model, cost=NodeCount(), verify=True).model
+    assert kinds(packed)["MatMul"] == kinds(packed)["Split"] == 1
+    assert kinds(packed)["Add"] == nodes.count("Add")
+    assert_equal_numbers(model, packed)
+
+
+def test_a_vector_that_is_an_input_stays_behind_the_split() -> None:
+    model = products(BIASED, {**WEIGHTS, **BIASES}, WIDTHS, overridable="bk")
     packed = saturate_and_extract(model, cost=NodeCount(), verify=True).model
     assert kinds(packed) == {"MatMul": 1, "Split": 1, "Add": 3}
+
+
+def test_vectors_that_are_used_elsewhere_are_packed_all_the_same() -> None:
+    """Storing one twice is nothing; of two that are added to one product, each sum keeps its own numbers."""
+    nodes = f"{BIASED}; p = Add q1 cq; r = Mul bq q"
+    model = products(nodes, {**WEIGHTS, **BIASES, "cq": (96,)}, {**WIDTHS, "p": 96, "r": 96})
+    result = saturate_and_extract(model, dims=DECODE, verify=True)
+    assert kinds(result.model)["MatMul"] == 1
+    assert_equal_numbers(model, result.model)
+
+
+def test_many_vectors_for_each_product_are_no_burden() -> None:
+    """Not every choice of one for each is a list."""
+    count, each = 12, 4
+    nodes = [f"p{k} = MatMul x w{k}" for k in range(count)]
+    nodes += [f"y{k}_{j} = Add p{k} b{k}_{j}" for k in range(count) for j in range(each)]
+    weights: dict[str, tuple[int, ...]] = {f"w{k}": (64, 16 + k) for k in range(count)}
+    weights |= {f"b{k}_{j}": (16 + k,) for k in range(count) for j in range(each)}
+    widths = {f"y{k}_{j}": 16 + k for k in range(count) for j in range(each)}
+    result = saturate_and_extract(products("; ".join(nodes), weights, widths), cost=NodeCount(), verify=True)
+    assert kinds(result.model)["MatMul"] == 1
+    assert result.report.egraph["tuples"] < 20_000
+
+
+def test_vectors_in_files_are_joined_when_saved(tmp_path: Path) -> None:
+    model = products(BIASED, {**WEIGHTS, **BIASES}, WIDTHS)
+    onnx.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    result = saturate_and_extract(tmp_path / "m.onnx", cost=NodeCount(), verify=True)
+    assert kinds(result.model) == {"MatMul": 1, "Add": 1, "Split": 1}
+    result.save(tmp_path / "out.onnx")
+    assert_equal_numbers(tmp_path / "m.onnx", tmp_path / "out.onnx")
+
+
+def test_two_wide_products_are_on_offer() -> None:
+    """As gate and up of a layer are."""
+    nodes = "g = MatMul x wg; a = Sigmoid g; s = Mul g a; u = MatMul x wu; m = Mul s u; y = MatMul m wd"
+    model = products(nodes, {"wg": (64, 256), "wu": (64, 256), "wd": (256, 64)}, {"y": 64})
+    packed = saturate_and_extract(model, cost=PartsAreFree(), dims=DECODE, verify=True).model
+    assert kinds(packed)["MatMul"] == 2
     assert_equal_numbers(model, packed)
 
 
