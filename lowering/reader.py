@@ -241,8 +241,7 @@ class _Reader:
             elif isinstance(spelling, tuple) and spelling[0] in ("Split", "Op") and len(node.outputs) > 1:
                 whole = self._term(spelling) if spelling[0] == "Split" else self._opaque(spelling, "OpN")
                 for i, out in enumerate(node.outputs):
-                    if out.name:
-                        self._bind(out, self.terms.add("Out", whole, i, into=self.ids.get(out)))
+                    self._bind(out, self.terms.add("Out", whole, i, into=self.ids.get(out)))
             else:
                 into = self.ids.get(node.outputs[0])
                 if isinstance(spelling, tuple) and spelling[0] == "Op":
