@@ -417,6 +417,26 @@ def normed(op: str, domain: str = "", bias: bool = False) -> Drawer:
     return draw
 
 
+def skip_normed(op: str, shift: bool = False) -> Drawer:
+    def draw(d: Draw) -> Value:
+        x = d.pick(lambda v: v.dtype in (T.FLOAT, T.FLOAT16) and v.rank in (2, 3) and is_fixed(v.dims[-1]))
+        if x.dims[-1][0] < 2:
+            raise Undrawable("a norm of one number")
+        skip = d.tensor(x.dtype, x.dims)
+        w = d.numbers(x.dims[-1:], x.dtype, 0.5, 1.5)
+        more = [d.numbers(x.dims[-1:], x.dtype) if d.chance(0.5) else None for _ in range(1 + shift)]
+        while more and more[-1] is None:
+            more.pop()
+        return d.make(op, x, skip, w, *more, dims=x.dims, domain=MS, epsilon=d.one(1e-5, 1e-6, 1e-3))
+
+    return draw
+
+
+def bias_gelu(d: Draw) -> Value:
+    x = d.pick(lambda v: v.dtype in (T.FLOAT, T.FLOAT16) and v.rank >= 1 and is_fixed(v.dims[-1]))
+    return d.make("BiasGelu", x, d.numbers(x.dims[-1:], x.dtype), dims=x.dims, domain=MS)
+
+
 def gelu(d: Draw) -> Value:
     x = d.operand("Gelu")
     more = {"approximate": d.one("tanh", "none")} if d.chance(0.6) else {}
@@ -540,7 +560,9 @@ def table() -> dict[tuple[str, str], Drawer]:
     }  # fmt: skip
     found |= {("", op): draw for op, draw in named.items()}
     found[MS, "Gelu"], found[MS, "FastGelu"] = unary("Gelu", MS), unary("FastGelu", MS)
-    found[MS, "QuickGelu"] = quick_gelu
+    found[MS, "QuickGelu"], found[MS, "BiasGelu"] = quick_gelu, bias_gelu
+    found[MS, "SkipSimplifiedLayerNormalization"] = skip_normed("SkipSimplifiedLayerNormalization")
+    found[MS, "SkipLayerNormalization"] = skip_normed("SkipLayerNormalization", shift=True)
     return found
 
 

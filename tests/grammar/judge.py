@@ -30,7 +30,8 @@ FUSED = {
     "RotaryEmbedding": "RotaryEmbedding", "RMSNormalization": "RMSNormalization",
     "SimplifiedLayerNormalization": "RMSNormalization", "LayerNormalization": "LayerNormalization", "Gelu": "Gelu",
     "FastGelu": "FastGelu", "QuickGelu": "QuickGelu", "Attention": "Attention", "MultiHeadAttention": "Attention",
-    "GroupQueryAttention": "Attention", "Sigmoid": "Sigmoid",
+    "GroupQueryAttention": "Attention", "Sigmoid": "Sigmoid", "BiasGelu": "Gelu",
+    "SkipSimplifiedLayerNormalization": "RMSNormalization", "SkipLayerNormalization": "LayerNormalization",
 }  # fmt: skip
 
 

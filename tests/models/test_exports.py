@@ -10,8 +10,8 @@ from onnx_egraph import saturate_and_extract
 
 EXPORTS = Path(__file__).parent / "exports"
 ATTENTION = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
-NORM = {"RMSNormalization", "LayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"}
-GELU = {"BiasGelu", "Gelu", "FastGelu"}
+NORM = {"RMSNormalization", "LayerNormalization", "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"}
+GELU = {"Gelu", "FastGelu", "BiasGelu"}
 
 #: rotary, attention, norm and gelu operators that must be in the result
 #: (LayerNormalization may be there from the start)
