@@ -108,6 +108,8 @@ def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
     """The size a weight next to the input forces on an axis."""
     for use in value.uses():
         node, operand, op, size = use.node, use.idx, use.node.op_type, 0
+        if op == "GroupQueryAttention" and operand in (3, 4) and axis in (1, 3) and (size := _cache_size(node, axis)):
+            return size
         others = [t for i, v in enumerate(node.inputs) if i != operand and (t := _tensor(v)) is not None]
         weight = others[0].shape.numpy() if others else ()
         if not weight:
@@ -126,6 +128,15 @@ def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
         if size:
             return size
     return None
+
+
+def _cache_size(node: ir.Node, axis: int) -> int:
+    """The heads (1) of the caches of a GroupQueryAttention, or their size (3); 0 if the new keys do not say."""
+    heads, keys = node.attributes.get_int("kv_num_heads", 0) or 0, node.inputs[1]
+    if axis == 1 or not heads or keys is None or keys.shape is None:
+        return heads if axis == 1 else 0
+    width = keys.shape[-1]
+    return width // heads if isinstance(width, int) else 0
 
 
 def _forced_rank(value: ir.Value) -> int | None:
@@ -194,7 +205,7 @@ class ModelInputs:
             known = ", ".join(map(repr, axis_of)) or "none"
             raise ModelError(f"dims: no input has a dim named {unknown[0]!r}; the inputs' dims: {known}")
         of_masks = [s for s in axis_of if all(self.is_mask(v) for v in holders[s])]
-        self.past = [s for s in axis_of if _CACHE.search(s) and s not in of_masks]
+        self.past = [s for s in axis_of if _CACHE.search(s) and s not in of_masks and s not in self.forced]
         named = [s for s in axis_of if re.search(r"batch|^(b|n|bs)$", s, re.I)]
         self.batch = named or [s for s in axis_of if axis_of[s] == {0} and s not in self.past]
         self.batch += [s for s in axis_of if s.endswith("[0]") and s not in self.batch]

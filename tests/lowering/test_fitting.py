@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
@@ -191,3 +192,32 @@ def test_the_model_runs_at_no_other_size_than_the_caller_s() -> None:
     g.node("Tanh", g.node("Add", "x", rows), to="y")
     verified, text = said(g.finish(["time", 8]), time=3000)
     assert verified, text
+
+
+def test_a_cache_has_the_heads_and_the_size_of_the_new_keys() -> None:
+    """Its size has a name in which "cache" stands, as onnxruntime-genai writes it."""
+    cache = "float[batch_size, kv_heads, past_sequence_length, kv_cache_dim]"
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[batch_size, sequence_length, 64] x, int64[batch_size, total_sequence_length] attention_mask,
+           {cache} past_key, {cache} past_value) => (float[batch_size, sequence_length, 64] y, float present_key,
+           float present_value) <float[64, 32] keys, float[64, 32] values, float[batch_size, sequence_length, 32] k,
+           int64[1] one = {{1}}, int64 last = {{1}}> {{
+            k = MatMul (x, keys) v = MatMul (x, values)
+            length = ReduceSum <keepdims = 0> (attention_mask, one) shorter = Sub (length, one)
+            lengths = Cast <to = 6> (shorter) sizes = Shape (attention_mask) size = Gather (sizes, last)
+            total = Cast <to = 6> (size)
+            z, present_key, present_value = com.microsoft.GroupQueryAttention <num_heads = 4, kv_num_heads = 2>
+                (x, k, v, past_key, past_value, lengths, total)
+            minus = Neg (z) y = Neg (minus)
+        }}""")
+    random = np.random.default_rng(0)
+    model.graph.initializer.extend(
+        nh.from_array((random.standard_normal((64, 32)) * 0.1).astype(np.float32), name) for name in ("keys", "values")
+    )
+    for value in model.graph.value_info[:]:
+        if value.name != "k":
+            model.graph.value_info.remove(value)
+    verified, text = said(model)
+    assert verified, text
+    assert {feed.inputs["past_key"].shape[1::2] for feed in make_feeds(model)} == {(2, 16)}
