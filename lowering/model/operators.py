@@ -38,6 +38,13 @@ MOVED: Mapping[str, tuple[int, ...]] = dict.fromkeys(("Cast", "Identity", "Flatt
 # Operators that ask something of their operands.
 ASKING = names("operator") & {op.name for op in OPS.values() if op.boolean or op.dtype == "bool"} | {"Xor"}
 
+# Operators with a cache: its operands -> those that are appended to it, and the attribute with their number of heads.
+CACHED: Mapping[str, Mapping[int, tuple[int, str]]] = {
+    form.kind: {form.inputs.index(f"past_{long}"): (form.inputs.index(short), "kv_num_heads")
+                for long, short in (("key", "k"), ("value", "v"))}
+    for _, form in _FORMS if "past_key" in form.inputs
+}  # fmt: skip
+
 # Operators that norm operands themselves: operand -> its norm's weight, and the attribute with its number of heads.
 NORMED: Mapping[str, Mapping[int, tuple[int, str]]] = {
     form.name: {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ...egraph.errors import ModelError
-from ..model.operators import ASKING, MOVED, SOFTMAX, scales_trailing_axes, tables
+from ..model.operators import ASKING, CACHED, MOVED, SOFTMAX, scales_trailing_axes, tables
 from ..model.tensors import elements
 
 Dims = Mapping[str, int | Sequence[int]]
@@ -108,7 +108,7 @@ def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
     """The size a weight next to the input forces on an axis."""
     for use in value.uses():
         node, operand, op, size = use.node, use.idx, use.node.op_type, 0
-        if op == "GroupQueryAttention" and operand in (3, 4) and axis in (1, 3) and (size := _cache_size(node, axis)):
+        if operand in CACHED.get(op, ()) and axis in (1, 3) and (size := _cache_size(node, operand, axis)):
             return size
         others = [t for i, v in enumerate(node.inputs) if i != operand and (t := _tensor(v)) is not None]
         weight = others[0].shape.numpy() if others else ()
@@ -130,12 +130,13 @@ def _forced_dim(value: ir.Value, axis: int, rank: int) -> int | None:
     return None
 
 
-def _cache_size(node: ir.Node, axis: int) -> int:
-    """The heads (1) of the caches of a GroupQueryAttention, or their size (3); 0 if the new keys do not say."""
-    heads, keys = node.attributes.get_int("kv_num_heads", 0) or 0, node.inputs[1]
-    if axis == 1 or not heads or keys is None or keys.shape is None:
+def _cache_size(node: ir.Node, operand: int, axis: int) -> int:
+    """The heads (1) of a cache, or their size (3); 0 if what is appended does not say."""
+    place, attribute = CACHED[node.op_type][operand]
+    heads, new = node.attributes.get_int(attribute, 0) or 0, node.inputs[place]
+    if axis == 1 or not heads or new is None or new.shape is None:
         return heads if axis == 1 else 0
-    width = keys.shape[-1]
+    width = new.shape[-1]
     return width // heads if isinstance(width, int) else 0
 
 
