@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import partial
 
 import pytest
 
@@ -49,13 +50,16 @@ EQUIVALENT: dict[str, str] = {
 
 
 def caught(m: Mutant) -> list[str]:
-    """The first problems found with a mutant, by the check that is likely to see it, and then by the others."""
-    checker = Checker(m.rule, samples=40, obligations=m.original, hasty=True)
+    """The first problems found with a mutant, by the check that is likely to see it, and then by the others; the many
+    draws, which take longest, come last.
+    """
+    quick, checker = (Checker(m.rule, samples=n, obligations=m.original, hasty=True) for n in (6, 40))
     facts = [checker.refuse, checker.withheld]
-    numbers = [lambda: checker.equal("holds"), lambda: checker.equal("refuse")]
-    likely = [*facts, *numbers] if m.guard else [*numbers, *facts]
+    few, many = ([partial(each.equal, "holds"), partial(each.equal, "refuse")] for each in (quick, checker))
+    likely = [*facts, *few] if m.guard else [*few, *facts]
+    checks = (checker.closed, *likely, checker.symbolic, checker.fires, *many)
     try:
-        return next(filter(None, (check() for check in (checker.closed, *likely, checker.symbolic, checker.fires))), [])
+        return next(filter(None, (check() for check in checks)), [])
     except RuleError as error:  # nothing binds a variable
         return [str(error)]
 
