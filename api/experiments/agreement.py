@@ -69,13 +69,6 @@ def _time(row: Finding) -> float:
 
 def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
     """The rank correlation of two equally long sequences; None where one of them is constant."""
-    a, b = _ranks(left), _ranks(right)
-    mean = (len(a) - 1) / 2
-    together = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    own = [math.sqrt(sum((x - mean) ** 2 for x in ranks)) for ranks in (a, b)]
-    return together / (own[0] * own[1]) if all(own) else None
+    from scipy.stats import spearmanr  # takes long to import, and no model is optimized by it
 
-
-def _ranks(numbers: Sequence[float]) -> list[float]:
-    """From 0 up; equal numbers share the mean of their ranks."""
-    return [sum(m < n for m in numbers) + (sum(m == n for m in numbers) - 1) / 2 for n in numbers]
+    return float(spearmanr(left, right).statistic) if min(len({*left}), len({*right})) > 1 else None

@@ -328,6 +328,12 @@ def test_the_correlation_is_spearman_s(left: list[float]) -> None:
     assert spearman(left, right) == pytest.approx(spearmanr(left, right).statistic)
 
 
+def test_ranks_count_and_equal_numbers_share_theirs() -> None:
+    """By hand: 1 - 6 * (0 + 1 + 1) / (3 * 8); and ranks 1.5, 1.5, 3 beside 1, 2, 3."""
+    assert spearman([10.0, 20.0, 30.0], [1.0, 9.0, 5.0]) == pytest.approx(0.5)
+    assert spearman([7.0, 7.0, 8.0], [1.0, 2.0, 3.0]) == pytest.approx(3**0.5 / 2)
+
+
 def test_what_is_constant_has_no_correlation() -> None:
     assert spearman([1.0, 1.0], [1.0, 2.0]) is None
     assert spearman([], []) is None
