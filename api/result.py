@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from .lowering.explain import Explainer
 from .lowering.files.load import Loaded, Original
 from .lowering.files.save import save
 from .lowering.files.staging import Stamp, stamp
+from .lowering.model.tensors import content, is_small
 from .report import Report
 
 M = TypeVar("M", bound=ir.Model | onnx.ModelProto)
@@ -61,12 +62,15 @@ class Result(Generic[M]):
         """What each node of the result is predicted to cost at each workload; nothing of a model that was not read."""
         return self._table()
 
-    def drawn(self) -> object:
-        """All nodes, with what they take and give: what tells two graphs of one model apart."""
-        return tuple(
+    def drawn(self) -> Hashable:
+        """All nodes, with what they take and give, and small constants: what tells two graphs of one model apart."""
+        nodes = tuple(
             (n.domain, n.op_type, *(v and v.name for v in (*n.inputs, *n.outputs)), *map(str, n.attributes.values()))
             for n in self._ir.graph.all_nodes()
         )
+        stored = ((name, value.const_value) for name, value in self._ir.graph.initializers.items())
+        small = {(name, content(tensor)) for name, tensor in stored if tensor is not None and is_small(tensor)}
+        return nodes, frozenset(small)
 
     def find(self, name: str) -> list[str]:
         """Fused nodes of the result that are named so, or that took in the original node or value of that name."""

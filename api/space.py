@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -119,7 +119,7 @@ class Space:
             for run in calls:
                 run.report.predicts = first.report.predicts
             found = [(run, run.extract(self._saturated, model, wanted)) for run in calls]
-        drawn: dict[object, tuple[Run, Result[Any]]] = {}
+        drawn: dict[Hashable, tuple[Run, Result[Any]]] = {}
         for run, result in found:  # what differs before it is written may be one once a later pass has seen it
             drawn.setdefault(result.drawn(), (run, result))
         return [*drawn.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -185,7 +185,7 @@ def _candidates(
     alone = [[workload] for workload in wanted] if len(wanted) > 1 else []
     calls = [*((1, cost, points) for points in (wanted, *alone) for cost in costs)]
     calls += [(count, cost, wanted) for cost in costs if count > 1]
-    found: dict[object, tuple[Run, Result[Any]]] = {}
+    found: dict[Hashable, tuple[Run, Result[Any]]] = {}
     for number, cost, points in calls:
         for run, result in space.runs(number, cost, points) if len(found) < count else ():
             if not result.report.unchanged:

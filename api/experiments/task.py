@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 import onnx_ir as ir
 
@@ -53,18 +52,16 @@ class Task:
         """The model, and the best graphs of each cost model, each once."""
         path = str(self.experiment.path(self.model))
         read = read_model(path)
-        found = {"": _Graph(_INPUT, path, read, source_of(path, read))}
+        given: Hashable = ""
+        found = {given: _Graph(_INPUT, path, read, source_of(path, read))}
         space = saturate(path, target=where, progress=tell)
         for name, cost in costs.items():
             best = space.best(self.experiment.best, cost=cost, dims=self.experiment.workloads)
             for rank, result in enumerate(best, 1):
-                key = ""
-                if not result.report.unchanged:
+                key = given if result.report.unchanged else result.drawn()
+                if key not in found:
                     source = source_of(result._ir, result._ir)
-                    assert isinstance(source.model, bytes)  # it is in memory
-                    key = sha256(source.model).hexdigest()
-                    if key not in found:
-                        found[key] = _Graph(f"graph {len(found)}", result._ir, result._ir, source)
+                    found[key] = _Graph(f"graph {len(found)}", result._ir, result._ir, source)
                 found[key].ranks.setdefault(name, rank)
         return list(found.values())
 

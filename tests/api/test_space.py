@@ -373,6 +373,14 @@ def test_the_best_differ_and_come_in_order(space: Space, tmp_path: Path) -> None
     assert saved(found[0], tmp_path / "a.onnx") == saved(space.extract(), tmp_path / "b.onnx")
 
 
+def test_graphs_that_differ_in_a_constant_are_two() -> None:
+    graph = "g (float[n] x) => (float[n] y) <float two = {%d}> { y = Mul (x, two) }"
+    text = '<ir_version: 8, opset_import: ["" : 17]> ' + graph
+    first, again, other = (saturate(parser.parse_model(text % k)).extract().drawn() for k in (2, 2, 3))
+    assert first == again
+    assert first != other
+
+
 def test_one_graph_is_told_once() -> None:
     """Without one kind or with it, a later pass makes the same of both."""
     space = saturate(ROOT / "tests" / "models" / "exports" / "bart_encoder_ts_sdpa.onnx")
