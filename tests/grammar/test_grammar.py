@@ -197,3 +197,11 @@ def test_the_judge_sees_a_wrong_spelling() -> None:
     assert j.right
     assert j.misses
     assert not j.fused
+
+
+@pytest.mark.parametrize("seed", [600336, 600420])
+def test_what_rounding_to_float16_decides_is_no_fault(seed: int) -> None:
+    """1e4 is added to scores, of which float16 keeps multiples of 8: onnxruntime rounds in some kernels only."""
+    spelling = FORMULAS["attention"](Drawing(seed, fault="attention.sign of the mask"), "")
+    [j] = judge([spelling], near_misses=True)
+    assert j.right, j.wrong
