@@ -13,7 +13,7 @@ from ..engine.fact import counted, lowest
 from ..engine.rule import Rule, Sides
 from ..engine.saturate import Engine, Saturation
 from ..errors import RuleError
-from ..terms import FLOAT, INT, INTS, LIST, TENSOR, IllFormed
+from ..terms import FLOAT, INT, INTS, LIST, SILENT, TENSOR, IllFormed
 from ..terms.dtypes import NAMES, code
 from ..terms.expression import Expr, fill, number
 from ..terms.meaning import evaluate
@@ -59,7 +59,7 @@ class Trial:
         self.rule = rule
         printed = replace(rule, sides=(), egglog="; no rule", declares=tuple(rule.terms)) if inert else rule
         try:
-            self.engine = Engine([printed])
+            self.engine = Engine([printed], present=None if inert else _terms(rule))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # egglog reports some errors as panics, which are no Exception
@@ -206,6 +206,14 @@ class _Seed:
         lines = [("dtype", f"(set (dtype {v}) {code(value)})"), ("rank", f"(set (rank {v}) {value.ndim})")]
         pairs = enumerate(zip(value.shape, second.shape, strict=True))
         return lines + [("dim", f"(union (dim {v} {i - value.ndim}) {self.size(a, b)})") for i, (a, b) in pairs]
+
+
+def _terms(rule: Rule) -> frozenset[str] | None:
+    """The terms that a sample of a rule can hold; None for a rule in egglog's text."""
+    asked = [e for s in rule.sides for side in (s.lhs, s.rhs) for e in side.subterms()]
+    asked += [p for s in rule.sides for g in s.when for f in g.facts for p in f.parts()]
+    asked += [p for s in rule.sides for both in s.states for e in both for p in e.parts()]
+    return SILENT.union(e.op.name for e in asked if e.op is not None) if rule.sides else None
 
 
 def _subterms(e: Expr) -> list[Expr]:
