@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import erf, sigmoid
-from .op import NodeReader, NodeView, Op, declare, form, refusing
+from .op import NodeReader, NodeView, Op, array, declare, form, refusing
 
 
 def _fast_gelu(x: np.ndarray) -> np.ndarray:
-    return np.asarray(0.5 * x.astype(np.float64) * _tanh_plus(x.astype(np.float64))).astype(x.dtype)
+    return array(0.5 * x.astype(np.float64) * _tanh_plus(x.astype(np.float64))).astype(x.dtype)
 
 
 def _tanh_plus(x: np.ndarray) -> np.ndarray:
@@ -21,20 +21,20 @@ def _tanh_plus(x: np.ndarray) -> np.ndarray:
 def _cubic(x: np.ndarray) -> np.ndarray:
     y = x.astype(np.float64)
     with np.errstate(over="ignore"):  # beyond what float16 holds: inf
-        return np.asarray(y + 0.044715 * y**3).astype(x.dtype)
+        return array(y + 0.044715 * y**3).astype(x.dtype)
 
 
 def _quick_gelu(x: np.ndarray, alpha: float) -> np.ndarray:
     y = x.astype(np.float64)
-    return np.asarray(y * sigmoid(alpha * y)).astype(x.dtype)
+    return array(y * sigmoid(alpha * y)).astype(x.dtype)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    return np.asarray((x.astype(np.float64) * (1 + erf(x / np.sqrt(2.0))) / 2).astype(x.dtype))
+    return array((x.astype(np.float64) * (1 + erf(x / np.sqrt(2.0))) / 2).astype(x.dtype))
 
 
 def _erf_plus(x: np.ndarray) -> np.ndarray:
-    return np.asarray((1 + erf(x / np.sqrt(2.0))).astype(x.dtype))
+    return array((1 + erf(x / np.sqrt(2.0))).astype(x.dtype))
 
 
 def _read_gelu(node: NodeView) -> tuple[Any, ...] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import NAMES
-from .op import IllFormed, NodeView, Op, declare, form, refusing
+from .op import IllFormed, NodeView, Op, array, declare, form, refusing
 
 
 def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,18 +23,18 @@ def quiet(f: Callable[..., Any]) -> Callable[..., Any]:
 
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     e = np.exp(x - x.max(axis=axis, keepdims=True))
-    return np.asarray(e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
+    return array(e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
 
 
 def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
     d = x - x.max(axis=axis, keepdims=True)
-    return np.asarray(d - np.log(np.exp(d).sum(axis=axis, keepdims=True))).astype(x.dtype)
+    return array(d - np.log(np.exp(d).sum(axis=axis, keepdims=True))).astype(x.dtype)
 
 
 def erf(x: np.ndarray) -> np.ndarray:
     from scipy.special import erf as of_float64
 
-    return np.asarray(of_float64(x.astype(np.float64))).astype(x.dtype)
+    return array(of_float64(x.astype(np.float64))).astype(x.dtype)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -44,8 +44,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind in "iu":
         quotient = np.abs(x) // np.abs(y)
-        return np.asarray(np.where((x < 0) != (y < 0), -quotient, quotient), dtype=x.dtype)
-    return np.asarray(x / y)
+        return array(np.where((x < 0) != (y < 0), -quotient, quotient)).astype(x.dtype)
+    return array(x / y)
 
 
 def _mean(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
@@ -57,17 +57,16 @@ def _sum(x: np.ndarray, axes: tuple[int, ...], keep: int) -> np.ndarray:
 
 
 def _kept(reduced: np.ndarray | np.generic, axes: tuple[int, ...], keep: int) -> np.ndarray:
-    return np.expand_dims(reduced, axes) if keep else np.asarray(reduced)
+    return np.expand_dims(reduced, axes) if keep else array(reduced)
 
 
 def _contract(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The matrix product that an Einsum is: of two sizes it sums over, one may be 1 and is stretched."""
-    sizes = {x.shape[-1], y.shape[-2]} - {1} or {1}
-    if len(sizes) > 1:
+    n = y.shape[-2] if x.shape[-1] == 1 else x.shape[-1]
+    if y.shape[-2] not in (1, n):
         raise IllFormed("an Einsum sums over one size")
-    [n] = sizes
     rows, columns = (*x.shape[:-1], n), (*y.shape[:-2], n, y.shape[-1])
-    return np.asarray(np.matmul(np.broadcast_to(x, rows), np.broadcast_to(y, columns)))
+    return array(np.matmul(np.broadcast_to(x, rows), np.broadcast_to(y, columns)))
 
 
 def _reduction(name: str, axes_are_input_since: int) -> tuple[Any, ...]:
@@ -79,7 +78,7 @@ def _reduction(name: str, axes_are_input_since: int) -> tuple[Any, ...]:
 def _clip_below(x: np.ndarray, low: np.ndarray) -> np.ndarray:
     """The upper bound of a Clip without one is the largest number of the type."""
     largest = np.finfo(x.dtype).max if x.dtype.kind == "f" else np.iinfo(x.dtype).max
-    return np.asarray(np.minimum(np.maximum(x, low), largest))
+    return array(np.minimum(np.maximum(x, low), largest))
 
 
 def _read_clip(node: NodeView) -> tuple[Any, ...] | None:
@@ -116,7 +115,7 @@ TERMS: tuple[Op, ...] = (
     declare("IsNaN", "x", np.isnan, "same", dtype="bool", floating=True),
     declare(
         "Cast", "x to:i64", quiet(lambda x, to: x.astype(NAMES[to])), "same", dtype="cast", weights="x", exact=True,
-        folds=True,
+        folds=True, symbolic="cast",
     ),
     _binary("Add", np.add, commutative=True, weights="x y", folds=True, infix=(" + ", 1)),
     _binary("Mul", np.multiply, commutative=True, weights="x y", folds=True, scales=True, infix=("*", 2)),
@@ -140,7 +139,8 @@ TERMS: tuple[Op, ...] = (
     _comparison("LessOrEqual", np.less_equal),
     _comparison("Greater", np.greater),
     _comparison("GreaterOrEqual", np.greater_equal),
-    declare("Where", "c x y", np.where, "where", dtype="second", same="x y", moves="x y", exact=True),
+    declare("Where", "c x y", np.where, "where", dtype="second", same="x y", moves="x y", exact=True,
+            requires=refusing(lambda c, x, y: c.dtype != bool, "a choice is made by a boolean")),
     declare(
         "Selected", "x c side:i64", lambda x, c, side: np.where(c == bool(side), x, np.zeros_like(x)), "broadcast",
         role="marker", requires=refusing(lambda x, c, side: c.dtype != bool, "a choice is made by a boolean"),
@@ -153,7 +153,8 @@ TERMS: tuple[Op, ...] = (
     declare("Softmax", "x axis:i64", quiet(softmax), "same", floating=True, implied=True, masked=True),
     declare("LogSoftmax", "x axis:i64", quiet(_log_softmax), "same", floating=True, implied=True, masked=True),
     declare(
-        "Scaled", "x by:f64", quiet(lambda x, by: np.asarray(x * np.float64(by)).astype(x.dtype)), "same",
+        "Scaled", "x by:f64", quiet(lambda x, by: array(x * np.float64(by)).astype(x.dtype)), "same",
+        symbolic="scaled",
         role="marker", floating=True, common=True,
     ),
     declare(
@@ -164,5 +165,6 @@ TERMS: tuple[Op, ...] = (
         "ReduceMax", "x axes:IV keep:i64", lambda x, axes, keep: _kept(np.max(x, axis=axes), axes, keep), "reduce",
         forms=_reduction("ReduceMax", 18), short="max",
     ),
-    declare("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range", exact=True),
+    declare("Range", "start limit step", lambda a, b, c: np.arange(a, b, c, dtype=a.dtype), "range", exact=True,
+            symbolic="range"),
 )  # fmt: skip

@@ -11,12 +11,12 @@ import numpy as np
 
 from .arithmetic import quiet, softmax
 from .norm import rms_norm
-from .op import NODE, IllFormed, NodeView, Op, declare, form, refusing
+from .op import NODE, IllFormed, NodeView, Op, array, declare, form, refusing
 from .rope import bnsh, flat, rope
 
 
 def scores(q: np.ndarray, k: np.ndarray, scale: float) -> np.ndarray:
-    return np.asarray(q @ np.swapaxes(k, -1, -2) * np.asarray(scale, q.dtype))
+    return array(q @ np.swapaxes(k, -1, -2) * np.full_like(q, scale, shape=()))
 
 
 def biased(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, cap: float) -> np.ndarray:
@@ -26,8 +26,8 @@ def biased(q: np.ndarray, k: np.ndarray, mask: np.ndarray | None, scale: float, 
         if mask is None:
             return s
         # a hidden key is seen by the NaN of its score alone, as in onnxruntime, which adds -inf
-        added = np.where(mask, np.zeros_like(s), np.asarray(-np.inf, s.dtype)) if mask.dtype == bool else mask
-        return np.asarray(s + added)
+        added = np.where(mask, np.zeros_like(s), np.full_like(s, -np.inf, shape=())) if mask.dtype == bool else mask
+        return array(s + added)
 
 
 def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
@@ -38,7 +38,7 @@ def safe_softmax(x: np.ndarray, guard: int) -> np.ndarray:
 
 def hides(mask: np.ndarray, lowest: float = -np.inf) -> np.ndarray:
     """[.., S, 1]: the rows from which a mask hides every key, by False or by numbers that are not above `lowest`."""
-    return np.asarray((~mask if mask.dtype == bool else mask <= lowest).all(-1, keepdims=True))
+    return array((~mask if mask.dtype == bool else mask <= lowest).all(-1, keepdims=True))
 
 
 def lowest(mask: np.ndarray) -> float:
@@ -66,7 +66,7 @@ def _attention(
     k, v = (np.repeat(t, q.shape[1] // t.shape[1], axis=1) for t in (k, v))
     with np.errstate(all="ignore"):
         p = safe_softmax(biased(q, k, mask, scale, cap), guard)
-        return np.asarray(np.where(hidden, np.zeros_like(p), p) @ v)
+        return array(np.where(hidden, np.zeros_like(p), p) @ v)
 
 
 def onnx_attention(
@@ -95,12 +95,12 @@ def ms_mha(
     """
     split = [t if t.ndim == 4 else bnsh(t, heads) for t in (q, k, v)]
     if k.ndim == 4 and k.shape[-1] != v.shape[-1]:
-        raise ValueError("k and v of rank 4 have one head size")
+        raise IllFormed("k and v of rank 4 have one head size")
     if any(t.shape[1] != heads for t in split):
-        raise ValueError("q, k and v have the same number of heads")
+        raise IllFormed("q, k and v have the same number of heads")
     full = (*split[0].shape[:3], split[1].shape[2])
     if mask is not None and (mask.ndim != 4 or any(a not in (1, b) for a, b in zip(mask.shape, full, strict=True))):
-        raise ValueError("the mask is [B or 1, N or 1, S, T]")
+        raise IllFormed("the mask is [B or 1, N or 1, S, T]")
     return sdpa(split[0], split[1], split[2], mask, scale, 0.0, 0).transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
 
 
@@ -116,7 +116,7 @@ def ms_gqa(
     bias [B or 1,N or 1,S,P+S]; weights [H] -> output [B,S,N*H], present key and value [B,KV,P+S,H].
     """
     if not int(total) == past_key.shape[2] + q.shape[1] <= cos.shape[0] or (seqlens + 1 != int(total)).any():
-        raise ValueError("the total length is that of the past and of q, the caches have a row for each position")
+        raise IllFormed("the total length is that of the past and of q, the caches have a row for each position")
     c, s = cos[ids][:, None], sin[ids][:, None]
     turned = [
         rope(t if w is None else rms_norm(t, w, eps), c, s, pairs)
@@ -140,8 +140,8 @@ def _bnsh(*operands: np.ndarray) -> None:
 
 def _one_type(q: np.ndarray, k: np.ndarray, *others: np.ndarray | None) -> None:
     """All operands have q's type; a mask may be boolean."""
-    types = {x.dtype for x in others if x is not None and (x.dtype != bool or q.dtype == bool)}
-    if {q.dtype, k.dtype, *types} != {q.dtype}:
+    typed = [x for x in others if x is not None and (x.dtype != bool or q.dtype == bool)]
+    if any(x.dtype != q.dtype for x in (k, *typed)):
         raise IllFormed("attention of different element types")
 
 

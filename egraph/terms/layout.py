@@ -41,7 +41,7 @@ def _slice_fits(x: np.ndarray, axis: int, start: int, end: int, step: int) -> No
 
 
 def _parts_fit(x: np.ndarray, axis: int, sizes: tuple[int, ...]) -> None:
-    if sum(sizes) != (x.shape[axis] if -x.ndim <= axis < 0 else -1):
+    if any(size < 0 for size in sizes) or sum(sizes) != (x.shape[axis] if -x.ndim <= axis < 0 else -1):
         raise IllFormed(f"split of {x.shape} into {sizes}")
 
 
@@ -57,10 +57,10 @@ def _moving(name: str, operands: str, f: Callable[..., Any], shape: str, moves: 
 TERMS: tuple[Op, ...] = (
     _moving("Transpose", "x perm:IV", lambda x, p: np.transpose(x, p), "transpose", layout=True, weights="x"),
     _moving(
-        "Reshape", "x target", _reshape, "reshape", layout=True, weights="x",
+        "Reshape", "x target", _reshape, "reshape", layout=True, weights="x", symbolic="reshape",
         requires=refusing(lambda x, target: -1 not in target and x.size == 0, "reshape of an empty tensor"),
     ),
-    _moving("Expand", "x target", _expand, "expand", carries=True),
+    _moving("Expand", "x target", _expand, "expand", carries=True, symbolic="expand"),
     _moving(
         "Unsqueeze", "x axis:i64", lambda x, a: np.expand_dims(x, a), "unsqueeze", forms=_axes("Unsqueeze"),
         layout=True, weights="x", folds=True,
@@ -70,7 +70,8 @@ TERMS: tuple[Op, ...] = (
         folds=True,
     ),
     _moving(
-        "Slice", "x start end axis:i64 step:i64", _slice, "slice", forms=(form("Slice", "x start end axis step?1"),),
+        "Slice", "x start end axis:i64 step:i64", _slice, "slice", symbolic="slice",
+        forms=(form("Slice", "x start end axis step?1"),),
     ),
     _moving(  # of constant bounds that are in range
         "SliceC", "x axis:i64 start:i64 end:i64 step:i64", lambda x, a, s, e, t: _along(x, a, slice(s, e, t)), "slicec",
@@ -80,13 +81,16 @@ TERMS: tuple[Op, ...] = (
     _moving(
         "Concat", "xs:TL axis:i64", lambda xs, a: np.concatenate(xs, axis=a), "concat", "xs", dtype="list",
         short="cat", implied=True,
-        requires=refusing(lambda xs, axis: len({x.dtype for x in xs}) > 1, "Concat of different element types"),
+        requires=refusing(
+            lambda xs, axis: any(x.dtype != xs[0].dtype for x in xs), "Concat of different element types"
+        ),
     ),
     _moving(  # of matrices that are multiplied by one tensor, or of vectors that are added to the products
         "Beside", "xs:TL", lambda xs: np.concatenate(xs, axis=-1), "beside", "xs", dtype="list",
         plain="Concat", short="cat", forms=(form("Concat", "xs", "axis:-1"),),
         requires=refusing(
-            lambda xs: len({(x.dtype, x.shape[:-1]) for x in xs}) > 1 or xs[0].ndim not in (1, 2),
+            lambda xs: any(x.dtype != xs[0].dtype or x.shape[:-1] != xs[0].shape[:-1] for x in xs)
+            or xs[0].ndim not in (1, 2),
             "matrices of different types or heights, or vectors of different types",
         ),
     ),
@@ -109,9 +113,11 @@ TERMS: tuple[Op, ...] = (
     declare(
         "Shape", "x first:i64 last:i64",  # dims first..last-1 counted from the end; last = 0 means through the end
         lambda x, a, b: np.asarray(x.shape[a : b or None], np.int64), "shapeof", dtype="int64", exact=True,
+        symbolic="shape",
     ),
     declare("Cell", "x index:i64 axis:i64", lambda x, i, a: np.take(x, i, axis=a), role="marker", common=True,
             requires=refusing(lambda x, i, a: i < 0, "a cell is counted from the front"), doc="x at a place"),
     declare("Stack", "x y axis:i64", lambda x, y, a: np.stack([x, y], axis=a), role="marker", common=True,
+            requires=refusing(lambda x, y, a: x.dtype != y.dtype, "a stack of different element types"),
             doc="both along a new axis"),
 )  # fmt: skip

@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import quiet
-from .op import NODE, IllFormed, NodeReader, NodeView, Op, declare, form
+from .op import NODE, IllFormed, NodeReader, NodeView, Op, array, declare, form
 
 
 def rnorm(x: np.ndarray, eps: float) -> np.ndarray:
     """x / sqrt(mean(x^2) + eps) over the last axis, computed wide (Zhang & Sennrich, arXiv 1910.07467)."""
     wide = x.astype(np.float64)
-    return np.asarray(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)).astype(x.dtype)
+    return array(wide / np.sqrt((wide**2).mean(-1, keepdims=True) + eps)).astype(x.dtype)
 
 
 def rms_norm(x: np.ndarray, w: np.ndarray, eps: float) -> np.ndarray:
-    return np.asarray(rnorm(x.astype(np.float64), eps) * w).astype(x.dtype)
+    return array(rnorm(x.astype(np.float64), eps) * w).astype(x.dtype)
 
 
 def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, eps: float) -> np.ndarray:
     wide = x.astype(np.float64)
     normed = rnorm(wide - wide.mean(-1, keepdims=True), eps) * w
-    return np.asarray(normed if b is None else normed + b).astype(x.dtype)
+    return array(normed if b is None else normed + b).astype(x.dtype)
 
 
 def _skipped(x: np.ndarray, skip: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """The sum that a skip norm is of, wide."""
     wide = x.astype(np.float64) + skip
-    return np.asarray(wide if bias is None else wide + bias)
+    return array(wide if bias is None else wide + bias)
 
 
 def skip_rms_norm(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from ..errors import EGraphError, RuleError
 
@@ -156,6 +158,9 @@ class Op:
     masked: bool = False  # a number added to its operand may be a mask: low enough, nothing of the element is left
     single: bool = False  # it computes in float32 at most, so no double may be
     common: bool = False  # a marker that many graphs hold without any fused operator in sight
+    symbolic: str = (
+        ""  # how proving/meaning.py computes it on symbols, where numpy's meaning reads numbers out of tensors
+    )
     plain: str = ""  # the term that its node is read as, where no rule is to look at this one
     short: str = ""  # its name in algebra
     infix: tuple[str, int] | None = None  # its sign there, and how strongly that binds
@@ -219,6 +224,11 @@ class Op:
         if not found:
             raise RuleError(f"the term {self.name} cannot be written in operator set {opset}")
         return found[-1]
+
+
+def array(x: Any) -> np.ndarray:
+    """A number of numpy's as an array of rank 0; arrays, and what stands for arrays in proofs, stay what they are."""
+    return cast(np.ndarray, np.asarray(x) if isinstance(x, np.generic) else x)
 
 
 def refusing(wrong: Callable[..., bool], why: str) -> Callable[..., None]:

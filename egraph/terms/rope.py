@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .op import Assumed, IllFormed, NodeView, Op, declare, form, refusing
+from .op import Assumed, IllFormed, NodeView, Op, array, declare, form, refusing
 
 
 def pair(x: np.ndarray, y: np.ndarray, pairs: int) -> np.ndarray:
@@ -33,7 +33,7 @@ def rotate(x: np.ndarray, pairs: int) -> np.ndarray:
 
 def rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int) -> np.ndarray:
     """x * widen(cos) + rotate(x) * widen(sin), with numpy broadcasting (RoFormer, arXiv 2104.09864, eq. 34)."""
-    return np.asarray(x * widen(cos, pairs) + rotate(x, pairs) * widen(sin, pairs))
+    return array(x * widen(cos, pairs) + rotate(x, pairs) * widen(sin, pairs))
 
 
 def turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> np.ndarray:
@@ -64,7 +64,7 @@ def ms_rope(
     """com.microsoft RotaryEmbedding. x [B,N,S,H] or [B,S,N*H]; ids [B,S] or [1] (offset); cos, sin [L, R/2]."""
     size = x.shape[-1] // heads if heads else 2 * cos.shape[-1]
     y = x.reshape(*x.shape[:2], -1, size).transpose(0, 2, 1, 3) if x.ndim == 3 else x
-    pos = ids if ids.ndim == 2 else np.broadcast_to(int(ids[0]) + np.arange(y.shape[2]), (y.shape[0], y.shape[2]))
+    pos = ids if ids.ndim == 2 else np.broadcast_to(ids[0] + np.arange(y.shape[2], like=y), (y.shape[0], y.shape[2]))
     y = turned(y, cos[pos][:, None], sin[pos][:, None], pairs, width or size)
     return flat(y) if x.ndim == 3 else y
 
@@ -76,7 +76,9 @@ def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width
 
 
 def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int) -> None:
-    if x.ndim != 4 or cos.ndim != 3 or sin.ndim != 3 or 2 * cos.shape[-1] != (width or x.shape[-1]):
+    if x.ndim != 4 or cos.ndim != 3 or sin.ndim != 3 or width > x.shape[-1]:
+        raise IllFormed("no more channels turn than there are")
+    if 2 * cos.shape[-1] != (width or x.shape[-1]):
         raise IllFormed("rows of cos and sin are [B or 1, S, h], x is of rank 4")
     positions = x.shape[1 if layout else 2]
     if any(t.shape[1:] != (positions, cos.shape[2]) for t in (cos, sin)):
@@ -86,8 +88,9 @@ def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layou
 
 
 def _whole_rows(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width: int) -> None:
-    rows = (x.shape[0], x.shape[-2], (width or x.shape[-1]) // 2)
-    if x.ndim != 4 or any(t.shape != rows for t in (cos, sin)):
+    if x.ndim != 4 or cos.ndim != 3 or sin.ndim != 3 or (width or x.shape[-1]) != 2 * cos.shape[-1]:
+        raise IllFormed("cos and sin are of rank 3, and half as wide as what turns")
+    if width > x.shape[-1] or any(t.shape != (x.shape[0], x.shape[-2], cos.shape[-1]) for t in (cos, sin)):
         raise IllFormed("cos and sin are [B, S, h] for x of [B, N, S, H], of which 2h channels turn")
 
 
@@ -106,11 +109,15 @@ _MS_FORMS = (form("com.microsoft::RotaryEmbedding", "x ids cos sin", _OPTIONS, i
 TERMS: tuple[Op, ...] = (
     declare(
         "Paired", "x y pairs:i64", pair, "wide", role="marker", same="x y", common=True,
-        requires=refusing(lambda x, y, pairs: not x.ndim or x.shape != y.shape, "pairs of tensors of different shapes"),
+        requires=refusing(
+            lambda x, y, pairs: pairs not in (0, 1) or not x.ndim or x.shape != y.shape,
+            "pairs of tensors of different shapes",
+        ),
         doc="cat(x, y), or an element of each in turn",
     ),
     declare(
         "Wide", "x pairs:i64 sign:i64", widen, "wide", role="marker", common=True,
+        requires=refusing(lambda x, pairs, sign: pairs not in (0, 1) or sign not in (1, -1), "two halves, and a sign"),
         doc="cat(x, x), or every element twice; with sign -1 the first of each pair is negated",
     ),
     declare(
