@@ -27,6 +27,7 @@ SHELVES = {
         "extraction": ("",),
         "explanation": ("", "terms", "engine", "extraction"),
         "checking": ("", "terms", "engine"),
+        "proving": ("", "terms", "engine"),
     },
     "lowering": {
         "model": (),
