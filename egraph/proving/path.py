@@ -236,6 +236,7 @@ class Path:
         if isinstance(axis, Size):
             known = self.normal(axis.value).number
             if known is None:
+                self._given("an axis")
                 known = -1 - self.choose(rank) if rank else 0
                 self.equate(axis.value - constant(known))
             if known >= 0:
@@ -245,10 +246,16 @@ class Path:
             raise Impossible(f"axis {axis} of rank {rank}")
         return int(axis) % rank
 
+    def _given(self, what: str) -> None:
+        """Raises Unproved for what the right side alone asks for: it may be what that side cannot take."""
+        if self.proving:
+            raise Unproved(f"{what} that the left side does not tell")
+
     def among(self, value: Any, options: Sequence[int]) -> int:
         """The number that an integer is, which is one of these. Raises Impossible if it is none."""
         known = self.normal(value.value).number if isinstance(value, Size) else int(value)
         if known is None:
+            self._given("a permutation")
             known = options[self.choose(len(options))]
             self.equate(value.value - constant(known))
         if known not in options:
@@ -259,6 +266,7 @@ class Path:
         """The number that the length of a list is, up to a bound."""
         known = self.normal(size.value).number
         if known is None:
+            self._given("the length of a vector")
             known = 1 + self.choose(longest)
             self.equate(size.value - constant(known))
         return known
@@ -318,13 +326,16 @@ class Path:
             known = self.known(asked)
             if known is not None:
                 self.decisions.append((known, False))
+        summed = asked.kind != "opaque" and any(self.depends(self.normal(asked.of), name) for name in self._bound)
         if known is None:
-            if asked.kind != "opaque" and any(self.depends(self.normal(asked.of), name) for name in self._bound):
+            if summed:
                 raise Unproved("a sum whose parts differ")
             known = not self.choose(2)
             self.assume(asked if known else ~asked)
         else:
             self._taken += 1
+            if asked.kind == "zero" and known == asked.holds and not summed:
+                self.equate(asked.of)  # what the solver knows, normal forms are to know
         return known
 
     def known(self, asked: Condition) -> bool | None:
@@ -490,7 +501,7 @@ class Path:
             p = self.normal(bound)
             if p.number is not None and p.number < 0:
                 raise NoCase(f"{name} = {value}")
-            if p.number is None and not self._by_bounds(p):
+            if p.number is None and not self._by_bounds(p) and not self._bounds(p):
                 self._note("least", p, True)
 
     def _rename(self, name: str) -> None:
@@ -734,14 +745,19 @@ class Path:
                 return quotient + constant(more), left
         if self._split(rest, by):
             return self.divided(p, by)
-        if by.number is not None and 1 < by.number <= 8 and not p.symbols & self._below.keys():
+        summed = any(self.depends(p, name) for name in self._bound)
+        if by.number is not None and 1 < by.number <= 8 and not p.symbols & self._below.keys() and not summed:
             return self._by_number(p, by.number)
         q, r = (self.named((what, p, by), self._part(what, by)) for what in ("quotient", "remainder"))
         if ("divided", p, by) not in self._named:
             self._named["divided", p, by] = q
             if q.symbol and self.at_least_zero(p):
                 self._raise(q.symbol, 0)
-            self.equate(q * by + r - p)
+            if r.symbol and r.symbol not in self._values:
+                self._put(r.symbol, self.normal(p - q * by))
+                self._settle()
+            else:
+                self.equate(q * by + r - p)
         return self.normal(q), self.normal(r)
 
     def _part(self, what: str, by: Polynomial) -> Callable[[str], Polynomial]:
