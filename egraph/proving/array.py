@@ -532,7 +532,7 @@ def summed(path: Path, kind: str, n: Polynomial, body: Callable[[Polynomial], Va
     n = path.normal(n)
     if n == constant(1):
         return body(constant(0))
-    name = path.deeper(kind)
+    name = path.deeper(kind, n)
     try:
         inner = body(path.index(name, n))
     finally:

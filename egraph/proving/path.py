@@ -283,10 +283,12 @@ class Path:
         """Whether a polynomial says anything of a symbol."""
         return any(s == name or name in self._made_of.get(s, ()) for s in p.symbols)
 
-    def deeper(self, kind: str) -> str:
-        """The name of the index of a sum that is being written, by the number of those around it."""
+    def deeper(self, kind: str, size: Polynomial) -> str:
+        """The name of the index of a sum that is being written, by its size and the number of those around it: what is
+        known of it holds for any other of that name.
+        """
         self._depth += 1
-        name = f"{kind}-{self._depth}"
+        name = f"{kind} {self._depth} below {size}"
         self._bound.add(name)
         return name
 

@@ -74,6 +74,7 @@ class Case:
         self.rule, self.sides, self.path = rule, sides, path
         self.bound: dict[str, Any] = {}
         self._seen: dict[Any, Any] = {}
+        self._compared = 0
         terms = [(t.op, t.args) for t in sides.lhs.subterms() if t.op is not None]
         operands = [(name, a) for op, args in terms for (name, _), a in zip(op.operands, args, strict=True)]
         self._optional = {a.args[0] for name, a in operands if name in _OPTIONAL and a.head == "var"}
@@ -229,7 +230,8 @@ class Case:
                         lambda k=k: f"size {k}: {a.sizes[k]} and {b.sizes[k]}")  # type: ignore[misc]  # fmt: skip
         if a.code is None or b.code is None or not self.path.same(a.code.value, b.code.value):
             raise Unproved(f"element types {a.code} and {b.code}")
-        index = tuple(self.path.index(f"i{k}", size) for k, size in enumerate(a.sizes))
+        self._compared += 1  # what is decided of one index says nothing of another tensor's
+        index = tuple(self.path.index(f"i{self._compared}.{k}", size) for k, size in enumerate(a.sizes))
         x = a.at(index)
         try:
             y = b.at(index)

@@ -105,6 +105,37 @@ def test_a_sum_over_what_differs_from_place_to_place_is_not_decided() -> None:
     assert found.verdict == "unproved"
 
 
+def test_what_is_decided_of_one_result_says_nothing_of_another() -> None:
+    """Of the first part the sides agree in one place alone, and the second is as large as the first."""
+
+    @rule(holds={"x": "b 4", "y": "b 4"})
+    def mixed_up(x: Tensor, y: Tensor, h: Int) -> Sides:
+        """cat(x, y) = cat(x, y), which is also cat(y, x)"""
+        whole = concat([x, y])
+        return Sides(
+            whole, concat([x, y]), when=[eq(dim(x, -1), num(h)), eq(dim(y, -1), num(h))],
+            states=[(whole, concat([y, x]))],
+        )  # fmt: skip
+
+    assert prove(mixed_up, 5).verdict == "unproved"
+
+
+def test_sums_of_two_sizes_are_told_apart() -> None:
+    """A sum over n parts of m that is split says nothing of a sum over other sizes."""
+
+    @rule(contract="reassociated", holds={"x": "b 6", "y": "b 4", "h": 2})
+    def other_sum(x: Tensor, y: Tensor, h: Int) -> Sides:
+        """sum(repeated halves of x) + sum(y) = sum(repeated halves of x) + sum(y[:, ::2])"""
+        total = tensor("ReduceSum", tensor("Wide", x, 1, 1), (-1,), 1)
+        some = slice_(y, 0, 2 * h - 1, -1, 2)
+        return Sides(
+            total + tensor("ReduceSum", y, (-1,), 1), total + tensor("ReduceSum", some, (-1,), 1),
+            when=[eq(dim(y, -1), num(2 * h))],
+        )  # fmt: skip
+
+    assert prove(other_sum, 5).verdict == "unproved"
+
+
 def test_time_ends_a_proof() -> None:
     found = prove(RULES["transpose-transpose"], 0.2)
     assert (found.verdict, found.seconds < 2) == ("unproved", True)
