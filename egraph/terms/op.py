@@ -158,9 +158,7 @@ class Op:
     masked: bool = False  # a number added to its operand may be a mask: low enough, nothing of the element is left
     single: bool = False  # it computes in float32 at most, so no double may be
     common: bool = False  # a marker that many graphs hold without any fused operator in sight
-    symbolic: str = (
-        ""  # how proving/meaning.py computes it on symbols, where numpy's meaning reads numbers out of tensors
-    )
+    symbolic: str = ""  # its meaning in proving/meaning.py, if numpy's reads numbers out of tensors
     plain: str = ""  # the term that its node is read as, where no rule is to look at this one
     short: str = ""  # its name in algebra
     infix: tuple[str, int] | None = None  # its sign there, and how strongly that binds

@@ -77,7 +77,7 @@ def onnx_rope(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, width
 
 def _rows_fit(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, pairs: int, layout: int, width: int) -> None:
     if x.ndim != 4 or cos.ndim != 3 or sin.ndim != 3 or width > x.shape[-1]:
-        raise IllFormed("no more channels turn than there are")
+        raise IllFormed("x is of rank 4, cos and sin are of rank 3, and no more channels turn than there are")
     if 2 * cos.shape[-1] != (width or x.shape[-1]):
         raise IllFormed("rows of cos and sin are [B or 1, S, h], x is of rank 4")
     positions = x.shape[1 if layout else 2]
