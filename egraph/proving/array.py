@@ -34,7 +34,7 @@ _TRUTHS = (
 class ElementType:
     """The element type of a tensor of symbols: an ONNX number that may not be known."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equality is a decision
 
     def __init__(self, code: Size) -> None:
         self.code = code
@@ -100,7 +100,7 @@ class Real:
 class SymbolicArray(np.lib.mixins.NDArrayOperatorsMixin):
     """A tensor by its sizes, its element type and what stands at an index. `flat` is the same by its place in order."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equality is one tensor of truths
 
     def __init__(
         self, path: Path, shape: Sequence[Any], at: Callable[[Index], Value], code: Size | None,
@@ -158,7 +158,10 @@ class SymbolicArray(np.lib.mixins.NDArrayOperatorsMixin):
     # -------------------------------------------------------------------------------------------------- methods
 
     def astype(self, to: Any) -> SymbolicArray:
-        code = to.code if isinstance(to, ElementType) else self.path.number(CODES[np.dtype(to).name])
+        return self.of_type(to.code if isinstance(to, ElementType) else self.path.number(CODES[np.dtype(to).name]))
+
+    def of_type(self, code: Size) -> SymbolicArray:
+        """Cast to the element type of that ONNX number."""
         if self.code is None or self.path.same(code.value, self.code.value):
             return self.made(self.shape, self.at, code)
         before = self.code

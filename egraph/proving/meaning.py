@@ -167,14 +167,7 @@ def _cast(path: Path, x: SymbolicArray, to: Any) -> SymbolicArray:
     code = path.number(0) + to
     if not of_kind(code, tuple(NAMES)):
         raise IllFormed("no element type")
-    before = x.code
-    if before is None or path.same(code.value, before.value):
-        return x.made(x.shape, x.at, code)
-
-    def at(index: tuple[Polynomial, ...]) -> Value:
-        return Value("cast", path.normal(code.value), path.normal(before.value), x.at(index))
-
-    return x.made(x.shape, at, code)
+    return x.of_type(code)
 
 
 def _number(path: Path, value: Any, to: Any) -> SymbolicArray:

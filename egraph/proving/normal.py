@@ -26,7 +26,7 @@ _HELD: Mapping[int, tuple[int, ...]] = {
 }  # fmt: skip
 
 
-def _placed(path: Path, v: Value) -> Value:
+def placed(path: Path, v: Value) -> Value:
     """An element of an operand, with what is known of its index."""
     return Value("at", v.args[0], tuple(path.normal(p) for p in v.args[1]))
 
@@ -45,8 +45,8 @@ class Exact:
         """(sign, value) of which the sign stands in front."""
         kind, args = v.kind, v.args
         if kind == "at":
-            placed = _placed(self.path, v)
-            return self._signed(self.known[placed]) if placed in self.known else (1, placed)
+            here = placed(self.path, v)
+            return self._signed(self.known[here]) if here in self.known else (1, here)
         if kind == "real":
             return self._signed(self.known[v]) if v in self.known else (1, v)
         if kind == "number":
@@ -175,8 +175,8 @@ class Field:
     def sum(self, v: Value) -> Sum:
         kind, args = v.kind, v.args
         if kind == "at":
-            placed = _placed(self.path, v)
-            return self.sum(self.known[placed]) if placed in self.known else _power(placed)
+            here = placed(self.path, v)
+            return self.sum(self.known[here]) if here in self.known else _power(here)
         if kind == "real":
             return self.sum(self.known[v]) if v in self.known else _power(v)
         if kind == "number":

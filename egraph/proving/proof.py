@@ -17,7 +17,7 @@ from ..terms.dtypes import BOOL
 from ..terms.expression import Expr
 from .array import KINDS, Real, SymbolicArray, of_kind
 from .meaning import applied, element
-from .normal import Exact, Field
+from .normal import Exact, Field, placed
 from .path import Condition, NoCase, Path, Size, Unproved
 from .polynomial import Polynomial, constant
 from .value import Value, number
@@ -240,13 +240,11 @@ class Case:
         form: Any = Exact if self.rule.contract == "exact" else Field
 
         def agree() -> bool:
-            normal = form(self.path, {self._key(k): v for k, v in self.path.held.items()})
+            held = {placed(self.path, k) if k.kind == "at" else k: v for k, v in self.path.held.items()}
+            normal = form(self.path, held)
             return bool(normal.of(x) == normal.of(y))
 
         self._until(agree, lambda: f"{x} and {y}")
-
-    def _key(self, v: Value) -> Value:
-        return Value("at", v.args[0], tuple(map(self.path.normal, v.args[1]))) if v.kind == "at" else v
 
     def _until(self, agree: Callable[[], bool], told: Callable[[], str]) -> None:
         """That two agree, in each case of what is not decided of sizes that are broadcast."""
@@ -255,12 +253,23 @@ class Case:
                 raise Unproved(told())
 
 
+def _is(x: SymbolicArray, kind: str) -> bool:
+    """Whether the elements of an operand are of numpy's kind of that letter."""
+    assert x.code is not None
+    return of_kind(x.code, KINDS[kind])
+
+
+def _alone(x: SymbolicArray) -> None:
+    if any(s != 1 for s in x.shape):
+        raise Absent("several elements")
+
+
 def _sized(x: Any, axis: Any) -> Size:
     return x.shape[x.path.axis(axis, x.ndim)]  # type: ignore[no-any-return]
 
 
 def _element(x: SymbolicArray, k: Any) -> Size:
-    if x.ndim > 1 or not of_kind(x.code, KINDS["i"]):  # type: ignore[arg-type]
+    if x.ndim > 1 or not _is(x, "i"):
         raise Absent("no integer vector")
     if x.ndim and not x.shape[0] > k:
         raise Absent(f"no element {k}")
@@ -268,23 +277,21 @@ def _element(x: SymbolicArray, k: Any) -> Size:
 
 
 def _length(x: SymbolicArray) -> Size:
-    if x.ndim > 1 or not of_kind(x.code, KINDS["i"]):  # type: ignore[arg-type]
+    if x.ndim > 1 or not _is(x, "i"):
         raise Absent("no integer vector")
     return x.size
 
 
 def _one_number(x: SymbolicArray) -> Real:
-    for s in x.shape:
-        if s != 1:
-            raise Absent("several elements")
-    if not of_kind(x.code, KINDS["f"]):  # type: ignore[arg-type]
+    _alone(x)
+    if not _is(x, "f"):
         raise Absent("no floating number")
     return Real(x.path, x.at((constant(0),) * x.ndim))
 
 
 def _filled(x: Variable) -> Real:
     """The number that every element of x is."""
-    if not of_kind(x.code, KINDS["f"]):  # type: ignore[arg-type]
+    if not _is(x, "f"):
         raise Absent("no floating numbers")
     held = Value("at", f"each of {x.name}", ())
     x.at = lambda index: held
@@ -367,16 +374,14 @@ _WITNESSES: Mapping[str, Callable[..., None]] = MappingProxyType({
 
 def _hides(x: Variable) -> None:
     """x is so low a number that it is -inf beside others."""
-    for s in x.shape:
-        if s != 1:
-            raise Absent("several elements")
-    if not of_kind(x.code, KINDS["f"]):  # type: ignore[arg-type]
+    _alone(x)
+    if not _is(x, "f"):
         raise Absent("no floating number")
     x.at = lambda index: number(-math.inf)
 
 
 def _no_negative(x: Variable) -> None:
-    if not of_kind(x.code, KINDS["f"]):  # type: ignore[arg-type]
+    if not _is(x, "f"):
         raise Absent("no floats")
     x.path.assume(Condition(x.path, "opaque", ("zero or more", x.name)))
 
